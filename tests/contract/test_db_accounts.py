@@ -27,7 +27,7 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
 
 def a_key(tx: Tx, ak: str, user_id: str = "ann", minutes: int = 0, **more: object) -> bool:
     at = NOW + minutes * MINUTE
-    return tokens.create_token(tx, ak, user_id, TokenKind.USER, at, **more)  # type: ignore[arg-type]
+    return tokens.create_token(tx, ak, user_id, at, **more)  # type: ignore[arg-type]
 
 
 def test_a_user_comes_back_as_stored_and_changed(db: Database) -> None:
@@ -67,17 +67,15 @@ def test_a_deleted_user_takes_the_keys_along(db: Database) -> None:
     assert not db.write(lambda tx: users.delete_user(tx, "ann"))
 
 
-def test_machines_are_not_listed_among_people(db: Database) -> None:
+def test_users_are_listed_by_id(db: Database) -> None:
     def create(tx: Tx) -> None:
-        for name in ("bob", "ann", "node"):
+        for name in ("bob", "ann"):
             users.create_user(tx, User(id=name), NOW)
-        tokens.create_token(tx, "m", "node", TokenKind.AGENT, NOW)
         a_key(tx, "k1")
 
     db.write(create)
     assert [user.id for user in db.read(users.list_users)] == ["ann", "bob"]
     assert [u.id for u in db.read(lambda tx: users.list_users(tx, after="ann"))] == ["bob"]
-    assert db.read(lambda tx: users.get_person(tx, "node")) is None
     assert [row.ak for row in db.read(tokens.list_tokens)] == ["k1"]
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import stat
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -20,9 +21,10 @@ import pytest
 
 from paddlecloud.db import open_database
 from paddlecloud.db.engine._migrate import FOLDER, Migration, migrate, migrations
-from paddlecloud.db.engine.base import Tx
+from paddlecloud.db.engine.base import Database, Tx
 from paddlecloud.db.engine.sqlite import open_sqlite
 from paddlecloud.db.tables import (
+    agent_keys,
     agents,
     attempts,
     counters,
@@ -33,7 +35,9 @@ from paddlecloud.db.tables import (
     snapshots,
     tokens,
     usage,
+    users,
 )
+from paddlecloud.db.tables.agent_keys import AgentIdentity
 from paddlecloud.db.tables.orders import orders_since
 from paddlecloud.model.errors import ConfigError, Internal, Retry
 from paddlecloud.model.jobs.job import ExitCause, ReplicaState, Resources
@@ -49,6 +53,7 @@ RELEASED = {
     "0005_private": "f39d8521f47e936fd55f3e26c577c03c143e9407e369e0b8a957ed038b32e3fb",
     "0006_outputs": "a955f4fe238ba41ddd63d19b463117adec8a0f54a6448160e6b28fcaae10ef73",
     "0007_counting": "da5b415db1b950cd94e81cb936331279c6afe4819a6bc6f7558b2a6b117f7230",
+    "0008_agents": "4fb255a5bf29bfdba40d8445a40623fa18f8a61220b731f0e74eb468d49fbfb9",
 }
 """Checksums of migrations that people's databases were made with: never change one."""
 
@@ -166,23 +171,55 @@ def test_rows_of_the_first_release_are_read_today(engine: str, tmp_path: Path) -
         assert db.write(lambda tx: counters.next_number(tx, "job")) == 3
 
 
-def test_outputs_of_before_their_sum_count(
-    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    an_old_database(engine, tmp_path)
+@contextmanager
+def opened_by_version(engine: str, tmp_path: Path, number: int) -> Iterator[Database]:
+    """The database with the first `number` migrations only."""
     folder = tmp_path / "before"
     shutil.copytree(FOLDER, folder)
-    for file in sorted(folder.glob("*.sql"))[5:]:
+    for file in sorted(folder.glob("*.sql"))[number:]:
         file.unlink()
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         for module in ("sqlite", "postgres"):
             name = f"paddlecloud.db.engine.{module}.migrate"
             patch.setattr(name, partial(migrate, folder=folder))
         with opened(engine, tmp_path) as db:
-            db.write(lambda tx: tx.execute("update jobs set output_bytes = number * 10"))
-            db.write(lambda tx: usage.add_files(tx, "ann", 5))
+            yield db
+
+
+def test_outputs_of_before_their_sum_count(engine: str, tmp_path: Path) -> None:
+    an_old_database(engine, tmp_path)
+    with opened_by_version(engine, tmp_path, 5) as db:
+        db.write(lambda tx: tx.execute("update jobs set output_bytes = number * 10"))
+        db.write(lambda tx: usage.add_files(tx, "ann", 5))
     with opened(engine, tmp_path) as db:
         assert db.read(lambda tx: usage.stored_bytes(tx, "ann")) == 35
+
+
+MACHINES = "insert into users (id, role, created_at) values ('gpu-01', 'user', 1)"
+KEYS = """insert into tokens (ak, user_id, kind, created_at, revoked_at) values
+    ('old', 'gpu-01', 'agent', 1, 2), ('key', 'gpu-01', 'agent', 2, null),
+    ('ann-agent', 'ann', 'agent', 3, null)"""
+"""Of two machines, as version 7 stored them; one has the name of the user ann."""
+
+
+def test_keys_of_agents_move_out_of_the_tokens_of_users(engine: str, tmp_path: Path) -> None:
+    an_old_database(engine, tmp_path)
+    with opened_by_version(engine, tmp_path, 7) as db:
+        db.write(lambda tx: (tx.execute(MACHINES), tx.execute(KEYS)))
+    with opened(engine, tmp_path) as db:
+        agent = db.read(lambda tx: agent_keys.find_key(tx, "key"))
+        assert agent == AgentIdentity(ak="key", agent_id="gpu-01", node="gpu-01", pool="")
+        assert db.read(lambda tx: agent_keys.find_key(tx, "ann-agent")) is not None
+        assert db.read(lambda tx: agent_keys.find_key(tx, "old")) is None, "it was revoked"
+        for ak in ("key", "ann-agent"):
+            assert db.read(partial(tokens.find_token, ak=ak)) is None
+        assert db.read(lambda tx: agent_keys.find_key(tx, "ak1")) is None
+        assert db.read(agent_keys.legacy_users) == ["ann", "gpu-01"]
+        db.write(agent_keys.drop_legacy_users)
+        assert db.read(agent_keys.legacy_users) == []
+        assert [user.id for user in db.read(users.list_users)] == ["ann"]
+        assert db.read(lambda tx: tokens.find_token(tx, "ak1")) is not None
+        assert db.read(lambda tx: agent_keys.find_key(tx, "key")) == agent
 
 
 def test_a_later_migration_keeps_the_rows_and_is_applied_once(engine: str, tmp_path: Path) -> None:

@@ -290,18 +290,18 @@ def test_a_key_speaks_for_its_user_until_it_is_revoked(db: Database) -> None:
     def create(tx: Tx) -> tuple[bool, bool, bool]:
         new = users.create_user(tx, user, NOW)
         again = users.create_user(tx, User(id="ann"), NOW)
-        return new, again, tokens.create_token(tx, "ak", "ann", TokenKind.AGENT, NOW)
+        return new, again, tokens.create_token(tx, "ak", "ann", NOW)
 
     assert db.write(create) == (True, False, True)
     assert db.read(lambda tx: users.get_user(tx, "ann")) == user
     assert db.read(lambda tx: users.get_user(tx, "bob")) is None
     assert db.read(lambda tx: tokens.find_token(tx, "ak")) == Token(
-        ak="ak", user_id="ann", kind=TokenKind.AGENT, role=UserRole.ADMIN
+        ak="ak", user_id="ann", kind=TokenKind.USER, role=UserRole.ADMIN
     )
     assert db.write(lambda tx: tokens.revoke_token(tx, "ak", NOW))
     assert not db.write(lambda tx: tokens.revoke_token(tx, "ak", NOW))
     assert db.read(lambda tx: tokens.find_token(tx, "ak")) is None
-    assert not db.write(lambda tx: tokens.create_token(tx, "ak", "ann", TokenKind.USER, NOW))
+    assert not db.write(lambda tx: tokens.create_token(tx, "ak", "ann", NOW))
     assert ear.heard() == [("token", "ak")] * 2
 
 

@@ -329,8 +329,10 @@ def another_agent(site: Site) -> ScriptedAgent:
     key = bytes.fromhex((site.home / "server" / "server.key").read_text().strip())
     path = site.home / "server" / "paddlecloud.db"
     with closing(sqlite3.connect(path, timeout=20)) as lite, lite:
-        lite.execute("insert into users (id, role, created_at) values ('other', 'user', 0)")
-        row = (ak, "other", "agent", 0)
-        lite.execute("insert into tokens (ak, user_id, kind, created_at) values (?, ?, ?, ?)", row)
+        lite.execute(
+            "insert into agent_keys (ak, agent, node, pool, created_at)"
+            " values (?, 'other', 'other', 'local', 0)",
+            (ak,),
+        )
     caller = SignedCaller(host=HOST, port=site.server.port, ak=ak, sk=secret_of(key, ak))
     return ScriptedAgent(caller=caller, name="other")

@@ -318,11 +318,6 @@ SERVER_TEXTS: dict[str, tuple[str, str]] = {
         "of them",
         "同一数据库上的服务器 {url} 使用了不同的密钥，请为所有服务器设置相同的 key",
     ),
-    "replica_node_person": (
-        "this machine is to be called {node} (replica.node), and so is a user of this server; set"
-        " another replica.node",
-        "本机名称 {node}（replica.node）与本服务器的一个用户同名；请设置不同的 replica.node",
-    ),
     "replica_node_taken": (
         "the server {url} on the same database also uses the node name {node}; set another "
         "replica.node, or replica.agent = false if both are on one machine",

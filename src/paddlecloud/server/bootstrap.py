@@ -23,7 +23,7 @@ from paddlecloud.backends.local import cards
 from paddlecloud.db import open_database
 from paddlecloud.db.engine.base import EVERYTHING, CanAutocommit, Database
 from paddlecloud.db.engine.notify import Notifier
-from paddlecloud.db.tables import attempts, leases, notification_prefs, servers
+from paddlecloud.db.tables import agent_keys, attempts, leases, notification_prefs, servers
 from paddlecloud.model.errors import ConfigError, PaddleCloudError
 from paddlecloud.model.jobs.job import JobType
 from paddlecloud.model.policy.pool import Pool
@@ -64,6 +64,9 @@ def open_deps(settings: Settings, url: str = "", *, fresh: bool = False) -> Deps
     boot = secrets.token_hex(8)
     db = open_the_database(settings, now)
     server = entered(settings, db, (key, *old_keys), boot, url, now) if db.shared else None
+    has_legacy = bool(db.read(agent_keys.legacy_users))
+    if has_legacy and db.read(lambda tx: servers.all_have(tx, __version__, now)):
+        db.write(agent_keys.drop_legacy_users)
     first = ADMIN if settings.team else None
     first_start.embedded_user(db, key, server_dir / "credentials.json", now, first)
     backends = open_backends(settings, db, key, now)
@@ -221,10 +224,8 @@ def open_backends(
         if settings.replica.agent:
             endpoint_file = settings.server_dir / "server.json"
             more = {"capacity": stated(settings)} if db.shared else {}
-            if settings.team:
-                first_start.check_machine(db, settings.node)
             first_start.embedded_agent(
-                db, key, agent_config, settings.node, endpoint_file, now, more
+                db, key, agent_config, settings.node, pool.name, endpoint_file, now, more
             )
         found[pool.name] = create_backend("local", given)
     return found

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
-from paddlecloud.backends.base import Backend, JoinedByAgents
+from paddlecloud.backends.base import Backend, JoinedByAgents, KeepsAgent
 from paddlecloud.db.engine.base import Database
 from paddlecloud.db.tables import agents
 from paddlecloud.db.tables.agents import Agent
@@ -30,12 +30,12 @@ from paddlecloud.stores.logs.log_store import LogStore
 
 Lock = AbstractContextManager[object]
 """A context manager that is held in a `with`."""
-HEARD_OF_WITHIN = timedelta(seconds=45)
-"""An agent that was not heard of for this long is no place for a job: its question lasts 30 s, and
-is written down within 5."""
+CONTACT_WITHIN = timedelta(seconds=45)
+"""No job is placed on a machine whose agent was out of contact for longer. A poll lasts 30 s, and
+is stored within 5 s."""
 LOST_FOR = timedelta(minutes=10)
-"""Beyond `lost_after`: then a machine that was lost is tried again, for its agent may be dead, and
-only a job that is placed there has one started."""
+"""Beyond `lost_after`. After that, jobs are placed on a lost machine again: its agent may be dead,
+and only a job that is placed there has another one started."""
 
 
 def utc_now() -> datetime:
@@ -94,11 +94,11 @@ class Deps:
         return LoopWriter(self.db)
 
     def nodes(self) -> dict[str, tuple[Node, ...]]:
-        """The nodes of each pool: those that its backend sees, and those that joined it."""
-        return {name: self._nodes_of(self.backends[name]) for name in self.pools}
+        """The nodes of each pool: those that its backend reports, and those that joined it."""
+        return {name: self._nodes_of(name, self.backends[name]) for name in self.pools}
 
     def silent(self) -> frozenset[str]:
-        """Machines that were given up for lost: no place for a job until they are heard of."""
+        """Machines that count as lost: no job is placed there until their agents are in contact."""
         since = self.clock() - self.settings.running.lost_after - LOST_FOR
         return frozenset(
             agent.id for agent in self._machines() if not agent.boot and agent.seen_at > since
@@ -107,15 +107,24 @@ class Deps:
     def _machines(self) -> list[Agent]:
         return self.caches.machines.load(self.clock(), lambda: self.db.read(agents.list_agents))
 
-    def _nodes_of(self, backend: Backend) -> tuple[Node, ...]:
+    def _nodes_of(self, pool: str, backend: Backend) -> tuple[Node, ...]:
         own = backend.capacity("")
-        if not (self.db.shared and isinstance(backend, JoinedByAgents)):
+        if not isinstance(backend, JoinedByAgents):
             return own
         now = self.clock()
-        known = self._machines()
-        seen = {node.id for node in own}
+        ids = {node.id for node in own}
         return own + tuple(
             backend.joined(agent.id, agent.capacity, agent.host)
-            for agent in known
-            if agent.id not in seen and abs(now - agent.seen_at) < HEARD_OF_WITHIN
+            for agent in self._machines()
+            if agent.id not in ids
+            and abs(now - agent.seen_at) < CONTACT_WITHIN
+            and self._belongs_to(agent, pool, backend)
         )
+
+    def _belongs_to(self, agent: Agent, pool: str, backend: Backend) -> bool:
+        """Whether the machine of this agent is one of the pool's. Local pools have machines besides
+        their own only on a shared database: those of the other servers. Agents from before they had
+        a pool are all local, and have their own name in its place."""
+        if isinstance(backend, KeepsAgent):
+            return self.db.shared and agent.pool in (pool, agent.id)
+        return agent.pool == pool

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from paddlecloud.db.engine.base import Database
-from paddlecloud.db.tables import tokens
+from paddlecloud.db.tables import agent_keys, tokens
+from paddlecloud.db.tables.agent_keys import AgentIdentity
 from paddlecloud.server.http.auth import secret_of
 from paddlecloud.server.services.accounts.first_start import embedded_agent, embedded_user
 from tests.sqlite import open_with_tables
@@ -59,9 +61,9 @@ def test_a_damaged_file_gets_new_keys(db: Database, tmp_path: Path, damage: str)
 
 def test_an_agent_follows_its_server_to_another_place(db: Database, tmp_path: Path) -> None:
     path = tmp_path / "agent.json"
-    embedded_agent(db, KEY, path, "local", tmp_path / "old.json", NOW)
+    embedded_agent(db, KEY, path, "local", "local", tmp_path / "old.json", NOW)
     ak = json.loads(path.read_text())["ak"]
-    embedded_agent(db, b"other" * 8, path, "local", tmp_path / "new.json", NOW)
+    embedded_agent(db, b"other" * 8, path, "local", "local", tmp_path / "new.json", NOW)
     assert json.loads(path.read_text()) == {
         "agent_id": "local",
         "ak": ak,
@@ -74,5 +76,15 @@ def test_the_key_of_a_user_does_not_serve_an_agent(db: Database, tmp_path: Path)
     path = tmp_path / "keys.json"
     embedded_user(db, KEY, path, NOW)
     ak = json.loads(path.read_text())["ak"]
-    embedded_agent(db, KEY, path, "local", tmp_path / "server.json", NOW)
+    embedded_agent(db, KEY, path, "local", "local", tmp_path / "server.json", NOW)
     assert json.loads(path.read_text())["ak"] != ak
+
+
+def test_an_agent_from_before_it_had_a_pool_keeps_its_key(db: Database, tmp_path: Path) -> None:
+    path = tmp_path / "agent.json"
+    legacy = AgentIdentity(ak="a" * 32, agent_id="local", node="local", pool="")
+    db.write(lambda tx: agent_keys.create_key(tx, legacy, NOW))
+    path.write_text(json.dumps({"ak": legacy.ak}))
+    embedded_agent(db, KEY, path, "local", "gpus", tmp_path / "server.json", NOW)
+    assert json.loads(path.read_text())["ak"] == legacy.ak
+    assert db.read(lambda tx: agent_keys.find_key(tx, legacy.ak)) == replace(legacy, pool="gpus")

@@ -401,13 +401,15 @@ def test_nonces_are_deleted_when_their_signatures_have_expired(site: Site) -> No
     eventually(lambda: world.count("nonces") > 0)
     before, hour = world.count("nonces"), 3600
     assert isinstance(world.stage.app, App)
-    gate = world.stage.app._gate
-    gate._pruner = Pruner(world.deps.db, world.clock(), time.monotonic() - hour)  # as if it ran
+    signatures = world.stage.app._signatures
+    signatures._pruner = Pruner(
+        world.deps.db, world.clock(), time.monotonic() - hour
+    )  # as if it ran
     world.clock.move(seconds=hour)
     world.user.get("/api/v1/whoami")
     eventually(lambda: world.count("nonces") < before)
-    assert isinstance(gate._nonces, WriteBehindNonces)
-    assert len(gate._nonces._buckets) == 1
+    assert isinstance(signatures._nonces, WriteBehindNonces)
+    assert len(signatures._nonces._buckets) == 1
 
 
 @pytest.mark.parametrize(

@@ -283,7 +283,9 @@ def test_who_joins_is_started_as_the_first_were(
 ) -> None:
     gang = Gang(world, min_instance=1, instance_count=1, max_instance=2)
     started: list[Attempt] = []
-    monkeypatch.setattr(world.backends["local"], "start", started.append)
+    monkeypatch.setattr(
+        world.backends["local"], "start", lambda attempt, _: started.append(attempt)
+    )
     gang.begin()
     assert [len(attempt.replicas) for attempt in started] == [2]
     gang.end("trainer-0", exit_code=1)

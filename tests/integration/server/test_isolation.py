@@ -22,7 +22,6 @@ from paddlecloud.backends.local import Local
 from paddlecloud.db.engine.base import Tx
 from paddlecloud.db.tables import attempts, uids
 from paddlecloud.db.tables.orders import Want, set_order
-from paddlecloud.db.tables.tokens import TokenKind
 from paddlecloud.model.jobs.job import ExitCause, JobType
 from paddlecloud.model.policy.pool import Pool
 from paddlecloud.server.deps import utc_now
@@ -57,7 +56,7 @@ class Team:
         (home / "server" / "credentials.json").write_text("canary credentials")
         (home / "server.toml").write_text("# canary settings")
         home.chmod(0o700)
-        keys = world.caller(NODE, TokenKind.AGENT)
+        keys = world.agent_caller(NODE)
         self.agent_keys = {"agent_id": NODE, "ak": keys.ak, "sk": keys.sk}
         self.backends: list[Local] = []
         pool = Pool(

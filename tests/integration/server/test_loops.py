@@ -207,7 +207,7 @@ def test_a_start_that_was_cut_short_is_repeated(
     """The server dies between saving the place and asking the backend."""
     job_id = world.submit()
 
-    def die(_attempt: object) -> Any:
+    def die(*_: object) -> Any:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

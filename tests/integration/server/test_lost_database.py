@@ -45,12 +45,13 @@ def settings_of(home: Path) -> Settings:
 
 
 def start(settings: Settings, *, fresh: bool = False) -> int:
-    """Open and close what a server needs; how many users there are."""
+    """Open and close what a server needs; how many users and agents there are."""
     deps = open_deps(settings, fresh=fresh)
     store: Any = deps.store
     with closing(deps.db), closing(deps.logs), closing(store):
-        rows = deps.db.read(lambda tx: tx.all("select id from users"))
-    return len(rows)
+        people = deps.db.read(lambda tx: tx.all("select id from users"))
+        agents = deps.db.read(lambda tx: tx.all("select distinct agent from agent_keys"))
+    return len(people) + len(agents)
 
 
 def used(settings: Settings) -> dict[str, bytes]:

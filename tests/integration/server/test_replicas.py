@@ -17,12 +17,11 @@ import pytest
 
 from paddlecloud.db.engine.notify import Notifier
 from paddlecloud.db.engine.postgres import open_postgres
-from paddlecloud.db.tables import agents, servers, tokens, users
+from paddlecloud.db.tables import agent_keys, agents, servers
 from paddlecloud.db.tables.servers import Server
-from paddlecloud.db.tables.users import User
 from paddlecloud.model.errors import ConfigError
 from paddlecloud.model.jobs.job import Resources
-from paddlecloud.server.services.accounts.first_start import check_machine, embedded_agent
+from paddlecloud.server.services.accounts.first_start import embedded_agent
 from paddlecloud.testing import SignedCaller, exchange
 from tests.integration.server.process import agents_of, asked, ended
 from tests.integration.server.replicas import Replica, holders, replicas, submit
@@ -64,16 +63,6 @@ def test_servers_are_known_while_they_say_so(postgres_url: str) -> None:
     next_week = NOW + timedelta(days=7)
     db.write(lambda tx: servers.join(tx, a_server("late", at=next_week), marks))
     assert db.read(lambda tx: tx.all("select boot from servers")) == [("late",)]
-    db.close()
-
-
-def test_a_machine_never_takes_the_name_of_a_person(postgres_url: str) -> None:
-    db = open_postgres(postgres_url, now=NOW)
-    db.write(lambda tx: users.create_user(tx, User(id="gpu-02"), NOW))
-    check_machine(db, "gpu-01")
-    with pytest.raises(ConfigError) as refused:
-        check_machine(db, "gpu-02")
-    assert refused.value.code == "replica_node_person"
     db.close()
 
 
@@ -119,10 +108,10 @@ def test_a_machine_with_another_home_has_one_agent(tmp_path: Path, postgres_url:
     db = open_postgres(postgres_url, now=NOW)
     paths = [tmp_path / "old" / "agent.json", tmp_path / "new" / "agent.json"]
     for path in paths:
-        embedded_agent(db, b"k" * 32, path, "machine-a", tmp_path / "server.json", NOW)
+        embedded_agent(db, b"k" * 32, path, "machine-a", "local", tmp_path / "server.json", NOW)
     old, new = (json.loads(path.read_text())["ak"] for path in paths)
-    assert db.read(lambda tx: tokens.find_token(tx, old)) is None
-    assert db.read(lambda tx: tokens.find_token(tx, new)) is not None
+    assert db.read(lambda tx: agent_keys.find_key(tx, old)) is None
+    assert db.read(lambda tx: agent_keys.find_key(tx, new)) is not None
     db.close()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from paddlecloud.db.engine.base import Tx
 from paddlecloud.db.tables import audit, outbox, tokens
-from paddlecloud.db.tables.tokens import Origin, TokenKind
+from paddlecloud.db.tables.tokens import Origin
 from paddlecloud.db.tables.users import UserRole
 from paddlecloud.model.errors import (
     Conflict,
@@ -133,7 +133,6 @@ def test_pages_of_users(world: World) -> None:
     [
         ({"user_id": "someone"}, Conflict, "user_id_taken"),
         ({"user_id": "root"}, Conflict, "user_id_taken"),
-        ({"user_id": "node-0"}, Conflict, "user_id_taken"),
         ({"user_id": "../x"}, Invalid, "body_invalid"),
         ({"user_id": "a\n"}, Invalid, "body_invalid"),
         ({"user_id": "bob", "role": "king"}, Invalid, "body_invalid"),
@@ -233,6 +232,9 @@ def test_a_machine_is_no_user(world: World) -> None:
     assert world.agent.caller.ak not in [
         row["ak"] for row in admin.get("/api/v1/admin/tokens", revoked=1)["tokens"]
     ]
+    admin.post(USERS, {"user_id": "node-0"})
+    admin.post(f"{USERS}/node-0", {"disabled": True})
+    assert world.agent.poll() == [], "a user of the same name is somebody else"
 
 
 def test_a_person_manages_their_keys(world: World) -> None:
@@ -551,20 +553,3 @@ def test_gen_token_without_mail_says_what_to_do(make_world: MakeWorld) -> None:
 def test_gen_token_of_a_private_server_mails_nobody(make_world: MakeWorld) -> None:
     reply = gen_token(make_world(), "a@example.com")
     assert (reply.status, reply.code) == (422, "gen_token_not_team")
-
-
-def test_an_agent_is_no_stranger_to_its_own_key(world: World) -> None:
-    """The use of an agent's key is noted as well, and its user is not taken for a person."""
-    world.agent.poll()
-    found = world.deps.db.read(lambda tx: tokens.get_token(tx, world.agent.caller.ak))
-    assert found is not None and found.kind is TokenKind.AGENT
-    eventually(
-        lambda: bool(
-            world.deps.db.read(
-                lambda tx: tx.one(
-                    "select 1 from tokens where ak = ? and last_used_at is not null",
-                    (world.agent.caller.ak,),
-                )
-            )
-        )
-    )

@@ -28,8 +28,8 @@ from paddlecloud.client.scan.walk import Scan, scan
 from paddlecloud.client.transport import Transport
 from paddlecloud.client.upload.local_handoff import Handing
 from paddlecloud.db.engine.base import Tx
-from paddlecloud.db.tables import jobs, tokens, users
-from paddlecloud.db.tables.tokens import TokenKind
+from paddlecloud.db.tables import agent_keys, jobs, tokens, users
+from paddlecloud.db.tables.agent_keys import AgentIdentity
 from paddlecloud.db.tables.users import User, UserRole
 from paddlecloud.model.jobs.job import Job, JobType
 from paddlecloud.model.policy.pool import Pool
@@ -167,20 +167,24 @@ class World:
         self.deps.db.close()
         self.deps.logs.close()
 
-    def caller(
-        self,
-        user_id: str,
-        kind: TokenKind = TokenKind.USER,
-        role: UserRole = UserRole.USER,
-    ) -> SignedCaller:
+    def caller(self, user_id: str, role: UserRole = UserRole.USER) -> SignedCaller:
         """A new pair of keys of this user, who is made if need be."""
         ak = secrets.token_hex(16)
 
         def create(tx: Tx) -> None:
             users.create_user(tx, User(id=user_id, role=role), self.clock())
-            tokens.create_token(tx, ak, user_id, kind, self.clock())
+            tokens.create_token(tx, ak, user_id, self.clock())
 
         self.deps.db.write(create)
+        return self.signed(ak)
+
+    def agent_caller(self, node: str, pool: str = "local") -> SignedCaller:
+        """A new pair of keys of the agent of this machine."""
+        agent = AgentIdentity(ak=secrets.token_hex(16), agent_id=node, node=node, pool=pool)
+        self.deps.db.write(lambda tx: agent_keys.create_key(tx, agent, self.clock()))
+        return self.signed(agent.ak)
+
+    def signed(self, ak: str) -> SignedCaller:
         return SignedCaller(
             host="127.0.0.1",
             port=self.stage.port,
@@ -204,7 +208,7 @@ class World:
         return blobs / digest[:2] / digest
 
     def agent_of(self, node: str) -> ScriptedAgent:
-        return ScriptedAgent(caller=self.caller(node, TokenKind.AGENT), name=node)
+        return ScriptedAgent(caller=self.agent_caller(node), name=node)
 
     def snapshot(
         self,

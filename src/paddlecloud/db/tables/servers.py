@@ -97,6 +97,11 @@ def live(tx: Tx, now: datetime) -> list[Server]:
     return [_server(row) for row in rows]
 
 
+def all_have(tx: Tx, version: str, now: datetime) -> bool:
+    """Whether all servers that are there have this version."""
+    return all(server.version == version for server in live(tx, now))
+
+
 def urls(tx: Tx, now: datetime) -> tuple[str, ...]:
     """The distinct URLs of live servers: several may share one."""
     return tuple(dict.fromkeys(server.url for server in live(tx, now) if server.url))

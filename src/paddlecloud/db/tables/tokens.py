@@ -1,4 +1,4 @@
-"""The tokens table: keys of users, agents and workers."""
+"""The tokens table: access keys of users. Those of agents are in `agent_keys`."""
 
 from __future__ import annotations
 
@@ -11,26 +11,25 @@ from paddlecloud.db.engine.columns import from_micros, maybe_from_micros, to_mic
 from paddlecloud.db.tables.users import UserRole
 
 USE_STEP = timedelta(minutes=5)
-"""The last use of a key is written down so often at most."""
+"""The last use of a key is stored at most this often."""
 
 
 class TokenKind(StrEnum):
-    """Who signs with a key: a person's client, an agent, or a worker of a job."""
+    """Who signs with a key: a person's client, or a worker of a job."""
 
     USER = "user"
-    AGENT = "agent"
     JOB = "job"
 
 
 class Scope(StrEnum):
-    """What a key may do of what its user may do: everything, or only look."""
+    """What a key may do of what its user may do: everything, or only read."""
 
     FULL = "full"
     READ = "read"
 
 
 class Origin(StrEnum):
-    """How a key came to its user: `mail` was sent to their address, everything else was shown."""
+    """How the user got the key: by mail, or shown on a screen."""
 
     SHOWN = ""
     MAIL = "mail"
@@ -38,7 +37,7 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Token:
-    """An access key that is good, and whom it speaks for."""
+    """A valid access key and its user."""
 
     ak: str
     user_id: str
@@ -46,16 +45,15 @@ class Token:
     role: UserRole
     scope: Scope = Scope.FULL
     unused_mail: bool = False
-    """It came by mail and nobody has used it yet: its first use may replace older ones."""
+    """It was sent by mail and is unused: its first use may replace older ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenRow:
-    """Everything about a key, good or not."""
+    """Everything about a key, valid or not."""
 
     ak: str
     user_id: str
-    kind: TokenKind
     name: str
     scope: Scope
     origin: Origin
@@ -68,7 +66,6 @@ def create_token(
     tx: Tx,
     ak: str,
     user_id: str,
-    kind: TokenKind,
     now: datetime,
     *,
     name: str = "",
@@ -79,7 +76,7 @@ def create_token(
     changed = tx.execute(
         "insert into tokens (ak, user_id, kind, created_at, name, scope, origin)"
         " values (?, ?, ?, ?, ?, ?, ?) on conflict (ak) do nothing",
-        (ak, user_id, kind.value, to_micros(now), name, scope.value, origin.value),
+        (ak, user_id, "user", to_micros(now), name, scope.value, origin.value),
     )
     if changed:
         tx.notify("token", ak)
@@ -87,13 +84,13 @@ def create_token(
 
 
 def find_token(tx: Tx, ak: str) -> Token | None:
-    """The key if it is good; a revoked key, or one of a disabled user, is as unknown as none."""
+    """The key if it is valid: not revoked, and its user not disabled."""
     if ak.startswith(_OF_JOB):
         return _worker_token(tx, ak)
     row = tx.one(
-        "select t.ak, t.user_id, t.kind, u.role, t.scope, t.origin, t.last_used_at"
+        "select t.ak, t.user_id, u.role, t.scope, t.origin, t.last_used_at"
         " from tokens t join users u on u.id = t.user_id"
-        " where t.ak = ? and t.revoked_at is null and u.disabled_at is null",
+        " where t.ak = ? and t.kind = 'user' and t.revoked_at is null and u.disabled_at is null",
         (ak,),
     )
     if row is None:
@@ -101,21 +98,21 @@ def find_token(tx: Tx, ak: str) -> Token | None:
     return Token(
         ak=row[0],
         user_id=row[1],
-        kind=TokenKind(row[2]),
-        role=UserRole(row[3]),
-        scope=Scope(row[4]),
-        unused_mail=row[5] == Origin.MAIL and row[6] is None,
+        kind=TokenKind.USER,
+        role=UserRole(row[2]),
+        scope=Scope(row[3]),
+        unused_mail=row[4] == Origin.MAIL and row[5] is None,
     )
 
 
 def get_token(tx: Tx, ak: str) -> TokenRow | None:
-    row = tx.one(f"select {_TOKEN} from tokens where ak = ?", (ak,))
+    row = tx.one(f"select {_TOKEN} from tokens where ak = ? and kind = 'user'", (ak,))
     return _token(row) if row else None
 
 
 def list_tokens(tx: Tx, user_id: str | None = None, *, all_of_them: bool = False) -> list[TokenRow]:
-    """People's keys, newest first: of one user or of everybody, revoked ones only if wanted."""
-    wanted = ["kind = 'user'"]
+    """Keys, newest first: of one user or of all, revoked ones only if asked for."""
+    wanted = ["kind = 'user'"]  # agents of earlier versions may still have theirs here
     values: list[Value] = []
     if user_id is not None:
         wanted.append("user_id = ?")
@@ -131,7 +128,7 @@ def list_tokens(tx: Tx, user_id: str | None = None, *, all_of_them: bool = False
 
 
 def count_tokens(tx: Tx, user_id: str) -> int:
-    """How many good keys a user has that were not sent by mail and left unused."""
+    """How many valid keys a user has, without those that were mailed and never used."""
     row = tx.one(
         "select count(*) from tokens where user_id = ? and revoked_at is null"
         " and not (origin = 'mail' and last_used_at is null)",
@@ -141,7 +138,7 @@ def count_tokens(tx: Tx, user_id: str) -> int:
 
 
 def revoke_token(tx: Tx, ak: str, now: datetime) -> bool:
-    """Make a key useless for ever and tell whoever remembers it; False if it was not good."""
+    """Revoke a key and notify all servers; False if it was not valid."""
     changed = tx.execute(
         "update tokens set revoked_at = ? where ak = ? and revoked_at is null",
         (to_micros(now), ak),
@@ -151,18 +148,9 @@ def revoke_token(tx: Tx, ak: str, now: datetime) -> bool:
     return changed == 1
 
 
-def revoke_agent_keys(tx: Tx, node: str, now: datetime) -> None:
-    """Make every key of this machine's agents useless: two agents of one name would both obey."""
-    question = "select ak from tokens where user_id = ? and kind = 'agent' and revoked_at is null"
-    for (ak,) in tx.all(question, (node,)):
-        revoke_token(tx, ak, now)
-
-
 def note_use(tx: Tx, ak: str, now: datetime) -> bool:
-    """Write down that a key was used; True if it was the first time.
-
-    The first use of a key is told, so that every server asks again what it is.
-    """
+    """Store that a key was used; True if it was the first time, of which all servers are notified,
+    so that they read the key again."""
     row = tx.one("select last_used_at from tokens where ak = ?", (ak,))
     if row is None or (row[0] is not None and to_micros(now - USE_STEP) < row[0]):
         return False
@@ -173,7 +161,7 @@ def note_use(tx: Tx, ak: str, now: datetime) -> bool:
 
 
 def revoke_older_mailed(tx: Tx, ak: str, now: datetime) -> list[str]:
-    """Revoke the mailed keys of the same user that are older than this one; which those were."""
+    """Revoke the mailed keys of the same user that are older than this one; returns them."""
     found = tx.all(
         "select old.ak from tokens old join tokens new on new.user_id = old.user_id"
         " where new.ak = ? and old.ak <> new.ak and old.origin = 'mail' and old.kind = 'user'"
@@ -184,7 +172,7 @@ def revoke_older_mailed(tx: Tx, ak: str, now: datetime) -> list[str]:
 
 
 def drop_unused_mailed(tx: Tx, user_id: str, before: datetime) -> int:
-    """Forget mailed keys that nobody used since; strangers can ask for them without end."""
+    """Delete mailed keys that were never used: anybody can request them for any address."""
     return tx.execute(
         "delete from tokens where user_id = ? and origin = 'mail' and last_used_at is null"
         " and created_at < ?",
@@ -193,8 +181,8 @@ def drop_unused_mailed(tx: Tx, user_id: str, before: datetime) -> int:
 
 
 def _worker_token(tx: Tx, replica: str) -> Token | None:
-    """The key of a worker is the name of its replica: there is nothing to store, and it ends with
-    the replica. It speaks for the owner of the job, whatever that person's role is."""
+    """The key of a worker is the name of its replica: nothing is stored, and it ends with the
+    replica. It acts for the owner of the job, whatever that user's role is."""
     row = tx.one(
         "select j.owner from replicas r join jobs j on j.id = r.job_id"
         " join users u on u.id = j.owner where r.id = ? and r.state in ('ordered', 'running')"
@@ -208,18 +196,17 @@ def _worker_token(tx: Tx, replica: str) -> Token | None:
 
 _OF_JOB = "job-"
 
-_TOKEN = "ak, user_id, kind, name, scope, origin, created_at, last_used_at, revoked_at"
+_TOKEN = "ak, user_id, name, scope, origin, created_at, last_used_at, revoked_at"
 
 
 def _token(row: Row) -> TokenRow:
     return TokenRow(
         ak=row[0],
         user_id=row[1],
-        kind=TokenKind(row[2]),
-        name=row[3],
-        scope=Scope(row[4]),
-        origin=Origin(row[5]),
-        created_at=from_micros(row[6]),
-        last_used_at=maybe_from_micros(row[7]),
-        revoked_at=maybe_from_micros(row[8]),
+        name=row[2],
+        scope=Scope(row[3]),
+        origin=Origin(row[4]),
+        created_at=from_micros(row[5]),
+        last_used_at=maybe_from_micros(row[6]),
+        revoked_at=maybe_from_micros(row[7]),
     )

@@ -1,4 +1,4 @@
-"""The users table."""
+"""The users table: people. Machines are in `agents`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class User:
     plan: str | None = None
     """None: the default plan of the server."""
     limits: str | None = None
-    """What this user may have other than the plan says, as JSON; `quota` reads it."""
+    """Limits that differ from the plan, as JSON; `quota` reads it."""
     lang: str = "zh"
     disabled_at: datetime | None = None
     created_at: datetime | None = field(default=None, compare=False)
@@ -47,19 +47,13 @@ def get_user(tx: Tx, user_id: str) -> User | None:
     return _user(row) if row else None
 
 
-def get_person(tx: Tx, user_id: str) -> User | None:
-    """The user if it is a person; a machine is as absent as none."""
-    machine = tx.one("select 1 from tokens where user_id = ? and kind = 'agent'", (user_id,))
-    return None if machine else get_user(tx, user_id)
-
-
 def user_of_email(tx: Tx, email: str) -> User | None:
     row = tx.one(f"select {_USER}, created_at from users where email = ?", (email,))
     return _user(row) if row else None
 
 
 def save_user(tx: Tx, user: User) -> bool:
-    """Store what may change of a user, and have every server look at their keys again."""
+    """Store what may change of a user; all servers read the user's keys again."""
     changed = tx.execute(
         "update users set role = ?, email = ?, plan = ?, limits = ?, lang = ?, disabled_at = ?"
         " where id = ?",
@@ -71,24 +65,22 @@ def save_user(tx: Tx, user: User) -> bool:
 
 
 def delete_user(tx: Tx, user_id: str) -> bool:
-    """Forget a user with all keys; whether they may go is decided before."""
+    """Delete a user with all keys. The caller has checked that this is allowed."""
     notify_keys_changed(tx, user_id)
     return tx.execute("delete from users where id = ?", (user_id,)) == 1
 
 
 def list_users(tx: Tx, *, after: str = "", limit: int = 1000) -> list[User]:
-    """People by id; machines are left out."""
+    """Users by id."""
     rows = tx.all(
-        f"select {_USER}, created_at from users where id > ? and not exists"
-        " (select 1 from tokens where user_id = users.id and kind = 'agent')"
-        " order by id limit ?",
+        f"select {_USER}, created_at from users where id > ? order by id limit ?",
         (after, limit),
     )
     return [_user(row) for row in rows]
 
 
 def other_admins(tx: Tx, user_id: str) -> int:
-    """How many admins who can get in there are beside this one."""
+    """How many other admins there are who are not disabled."""
     row = tx.one(
         "select count(*) from users where role = 'admin' and disabled_at is null and id <> ?",
         (user_id,),
@@ -97,7 +89,6 @@ def other_admins(tx: Tx, user_id: str) -> int:
 
 
 def user_ids(tx: Tx) -> list[str]:
-    """Everybody, agents too."""
     return [row[0] for row in tx.all("select id from users order by id")]
 
 

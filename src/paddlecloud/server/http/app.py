@@ -20,7 +20,12 @@ from starlette.types import Receive, Scope, Send
 from paddlecloud.model.errors import Internal, NotFound, PaddleCloudError, TooMany
 from paddlecloud.model.protocol import bce_auth
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.http.auth import NOBODY, Gate, source_of
+from paddlecloud.server.http.auth import (
+    NOBODY,
+    SignatureAuthenticator,
+    authenticate,
+    source_of,
+)
 from paddlecloud.server.http.executors import in_long_thread, in_thread
 from paddlecloud.server.http.origin_check import OriginCheck
 from paddlecloud.server.http.permissions import check_rights
@@ -48,7 +53,8 @@ class App:
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
         self._origin_check = OriginCheck(deps.settings)
-        self._gate = Gate(deps)
+        self._signatures = SignatureAuthenticator(deps)
+        self._authenticators = (self._signatures,)
         self._own_name = (b"x-paddlecloud-server", deps.boot.encode())
         self._fixed: dict[tuple[str, str], Route] = {}
         self._patterns: dict[str, list[tuple[re.Pattern[str], Route]]] = {}
@@ -62,7 +68,7 @@ class App:
 
     def close(self) -> None:
         """Store what was only in memory. The event loop has ended."""
-        self._gate.close()
+        self._signatures.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -124,9 +130,8 @@ class App:
         if route.access is Access.OPEN:
             caller = replace(NOBODY, source=source_of(request))
         else:
-            caller = await self._gate.admit(request, headers, route.access.value)
-            if route.access is Access.USER:
-                check_rights(caller, writes=route.writes, admin=route.admin)
+            caller = await authenticate(self._authenticators, request, headers)
+            check_rights(caller, route.access.value, writes=route.writes, admin=route.admin)
         lang = _language(headers.get("accept-language", ""))
         call = Call(
             caller=caller,

@@ -1,8 +1,8 @@
-"""Who is calling: the signature, the body's hash and the nonce of a request.
+"""Authentication: makes a `Caller` of a request.
 
-The secret keys are not stored: each is derived from its access key and the server's own key, so a
-copied database opens nothing. Known access keys are remembered for a few seconds, because every
-request needs one.
+Each `Authenticator` knows one kind of credentials; today these are signatures. Routes and
+permissions know only the `Caller`. Secret keys are not stored: each is derived from its access key
+and the server's own key, so a copied database opens nothing.
 """
 
 from __future__ import annotations
@@ -11,17 +11,19 @@ import asyncio
 import hashlib
 import hmac
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache, partial
+from typing import Protocol
 
 from starlette.requests import Request
 
 from paddlecloud.db.engine.base import EVERYTHING, CanAutocommit, CanDefer, Tx
-from paddlecloud.db.tables import audit, tokens
+from paddlecloud.db.tables import agent_keys, audit, tokens
+from paddlecloud.db.tables.agent_keys import AgentIdentity
 from paddlecloud.db.tables.nonces import Pruner, SharedNonces, WriteBehindNonces
-from paddlecloud.db.tables.tokens import Scope, TokenKind
+from paddlecloud.db.tables.tokens import Scope
 from paddlecloud.db.tables.users import UserRole
 from paddlecloud.model.errors import Unauthenticated
 from paddlecloud.model.protocol import bce_auth
@@ -29,56 +31,102 @@ from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.executors import in_thread
 
 REQUIRED = ("host", bce_auth.CONTENT_SHA256, bce_auth.NONCE)
-_REMEMBERED_SECONDS = 3.0
-_MOST_REMEMBERED = 10_000
-_NOTED_SECONDS = tokens.USE_STEP.total_seconds()
+_CACHE_SECONDS = 3.0
+_CACHE_SIZE = 10_000
+_USE_SECONDS = tokens.USE_STEP.total_seconds()
 WRITE_BEHIND = 0.1
-"""Seconds that the nonce of a request that wrote nothing may be in memory alone."""
+"""Seconds for which the nonce of a request that wrote nothing may be in memory only."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
+    """Who makes a request: a user, an agent, or a worker of a job."""
+
     ak: str
-    user_id: str
     kind: str
-    role: str
+    """user, agent or job; a route is for one of them."""
+    user_id: str = ""
+    """The user, or the owner of the job; empty for an agent."""
+    role: str = ""
     scope: str = Scope.FULL.value
     source: str = ""
     """Network address that the request came from."""
+    agent: AgentIdentity | None = None
     unused_mail: bool = False
 
     @property
     def is_admin(self) -> bool:
         return self.role == UserRole.ADMIN
 
+    @property
+    def node(self) -> str:
+        """The machine of an agent."""
+        assert self.agent is not None  # routes for agents are called by agents only
+        return self.agent.node
 
-NOBODY = Caller(ak="", user_id="", kind="", role="")
+
+NOBODY = Caller(ak="", kind="")
 ANONYMOUS = "anonymous"
-"""Who did what nobody signed, in the audit."""
+"""The actor in the audit log of requests without authentication."""
 
 
-class Gate:
-    """Lets signed requests in. One per server."""
+class Authenticator(Protocol):
+    async def authenticate(self, request: Request, headers: Mapping[str, str]) -> Caller | None:
+        """The caller; None if the request has no credentials of this kind. Unauthenticated if they
+        are not valid."""
+
+
+async def authenticate(
+    authenticators: Sequence[Authenticator], request: Request, headers: Mapping[str, str]
+) -> Caller:
+    """The caller, by the first authenticator that finds credentials."""
+    for each in authenticators:
+        caller = await each.authenticate(request, headers)
+        if caller is not None:
+            return caller
+    raise Unauthenticated("auth_missing")
+
+
+def find_caller(tx: Tx, ak: str) -> Caller | None:
+    """The caller with this access key, if it is valid."""
+    token = tokens.find_token(tx, ak)
+    if token is not None:
+        return Caller(
+            ak=ak,
+            kind=token.kind.value,
+            user_id=token.user_id,
+            role=token.role.value,
+            scope=token.scope.value,
+            unused_mail=token.unused_mail,
+        )
+    agent = agent_keys.find_key(tx, ak)
+    return Caller(ak=ak, kind="agent", agent=agent) if agent is not None else None
+
+
+class SignatureAuthenticator:
+    """Checks the signature, the body's hash and the nonce of a request. One per server."""
 
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
-        self._known: dict[str, tuple[float, Caller | None]] = {}
-        self._noted: dict[str, float] = {}
-        """When the use of a key was last handed to the database."""
-        self._revocations = 0
+        self._cache: dict[str, tuple[float, Caller]] = {}
+        self._used: dict[str, float] = {}
+        """When the use of a key was last sent to the database."""
+        self._changes = 0
         self._flush_pending = False
         self._nonces = _nonces(deps)
         self._pruner = Pruner(deps.db, deps.clock(), time.monotonic())
-        self._unsubscribe = deps.db.subscribe(self._forget)
+        self._unsubscribe = deps.db.subscribe(self._key_changed)
 
     def close(self) -> None:
-        """Write down what was only in memory. The event loop that served is over."""
+        """Store the nonces that are in memory only. The event loop has ended."""
         self._unsubscribe()
         self._nonces.close()
 
-    async def admit(self, request: Request, headers: Mapping[str, str], kind: str) -> Caller:
-        """The caller of a request whose signature holds and whose nonce is new."""
-        auth = bce_auth.parse(headers.get("authorization"))
+    async def authenticate(self, request: Request, headers: Mapping[str, str]) -> Caller | None:
+        authorization = headers.get("authorization")
+        if not authorization:
+            return None
+        auth = bce_auth.parse(authorization)
         if auth.expire > bce_auth.DEFAULT_EXPIRE:
             limit = bce_auth.DEFAULT_EXPIRE
             raise Unauthenticated("auth_expire_long", expire=auth.expire, limit=limit)
@@ -86,8 +134,6 @@ class Gate:
         caller = await self._caller(auth.ak, now.timestamp(), source_of(request))
         self._verify(auth, caller is not None, request, headers, now.timestamp())
         assert caller is not None
-        if caller.kind != kind:
-            raise Unauthenticated("auth_role", ak=caller.ak, role=caller.kind)
         nonce = headers[bce_auth.NONCE]
         bce_auth.check_nonce(nonce)
         await self._spend(auth, nonce, now)
@@ -102,7 +148,7 @@ class Gate:
         headers: Mapping[str, str],
         now: float,
     ) -> None:
-        """Raise unless the signature is right under the key of this server or one of before."""
+        """Raise unless the signature is right under the key of this server or an earlier one."""
         keys = (self._deps.server_key, *self._deps.old_keys)
         for key in keys:
             try:
@@ -123,66 +169,50 @@ class Gate:
                 return
 
     def _note_use(self, caller: Caller, now: datetime) -> None:
-        """Have the database remember the use of a key; nobody waits for it.
+        """Have the database store the use of a user's key, without waiting for it.
 
-        The first use of a mailed key is when it replaces those of before: not when it was asked
-        for, because anybody can ask in anybody's name.
+        The first use of a mailed key revokes earlier ones. The request for it does not, because
+        anybody can request a key for any address.
         """
-        if caller.kind == TokenKind.JOB:
+        if caller.kind != "user":
             return
         seconds = now.timestamp()
-        noted = self._noted.get(caller.ak)
-        if noted is not None and not caller.unused_mail and 0 <= seconds - noted < _NOTED_SECONDS:
+        used = self._used.get(caller.ak)
+        if used is not None and not caller.unused_mail and 0 <= seconds - used < _USE_SECONDS:
             return
-        self._noted[caller.ak] = seconds
+        self._used[caller.ak] = seconds
         replaces = caller.unused_mail and self._deps.settings.tokens.again == "replace"
         self._deps.db.submit(partial(note_use, caller, now, replaces), durable=caller.unused_mail)
 
     async def _caller(self, ak: str, now: float, source: str) -> Caller | None:
-        until, caller = self._known.get(ak, (0.0, None))
-        if until - _REMEMBERED_SECONDS <= now < until:  # not from before the clock was set back
-            if caller is None or caller.source == source:
-                return caller
-            return replace(caller, source=source)
-        revocations = self._revocations
-        found = await in_thread(self._deps.db.read, lambda tx: tokens.find_token(tx, ak))
-        caller = (
-            Caller(
-                ak=found.ak,
-                user_id=found.user_id,
-                kind=found.kind.value,
-                role=found.role.value,
-                scope=found.scope.value,
-                source=source,
-                unused_mail=found.unused_mail,
-            )
-            if found
-            else None
-        )
-        if len(self._known) >= _MOST_REMEMBERED:
-            self._known.clear()
-        if caller is not None and revocations == self._revocations:
-            self._known[ak] = (now + _REMEMBERED_SECONDS, caller)
-        return caller
+        until, caller = self._cache.get(ak, (0.0, NOBODY))
+        if not until - _CACHE_SECONDS <= now < until:  # nor from before the clock was set back
+            changes = self._changes
+            found = await in_thread(self._deps.db.read, lambda tx: find_caller(tx, ak))
+            if found is None:
+                return None
+            caller = found
+            if len(self._cache) >= _CACHE_SIZE:
+                self._cache.clear()
+            if changes == self._changes:
+                self._cache[ak] = (now + _CACHE_SECONDS, caller)
+        return caller if caller.source == source else replace(caller, source=source)
 
-    def _forget(self, channel: str, ak: str) -> None:
-        """What a key may do has changed: ask the database again. Called from any thread.
-
-        `*` is told after notes may have been lost: any key may have changed.
-        """
+    def _key_changed(self, channel: str, ak: str) -> None:
+        """Evict a key that may have changed: all of them after notifications may have been lost.
+        Called from any thread."""
         if channel == "token":
-            self._revocations += 1
-            self._known.pop(ak, None)
+            self._changes += 1
+            self._cache.pop(ak, None)
         elif channel == EVERYTHING:
-            self._revocations += 1
-            self._known.clear()
+            self._changes += 1
+            self._cache.clear()
 
     async def _spend(self, auth: bce_auth.Authorization, nonce: str, now: datetime) -> None:
         nonces = self._nonces
         pruned = self._pruner.prune(now, time.monotonic())
         if isinstance(nonces, SharedNonces):
-            asked = nonces.spend(auth.ak, nonce, auth.expires_at)
-            new = await asyncio.wrap_future(asked)
+            new = await asyncio.wrap_future(nonces.spend(auth.ak, nonce, auth.expires_at))
         else:
             new = nonces.spend(auth.ak, nonce, auth.expires_at)
             self._flush_later(nonces)
@@ -197,7 +227,7 @@ class Gate:
             asyncio.get_running_loop().call_later(WRITE_BEHIND, self._flush, nonces)
 
     def _flush(self, nonces: WriteBehindNonces) -> None:
-        """Have the database write the nonces that no other commit has carried along."""
+        """Have the database write the nonces that no other commit has written."""
         self._flush_pending = False
         if not nonces.flush():
             self._flush_later(nonces)
@@ -211,7 +241,8 @@ def _nonces(deps: Deps) -> SharedNonces | WriteBehindNonces:
 
 
 def _required(headers: Mapping[str, str]) -> tuple[str, ...]:
-    """What a signature has to cover: every x-bce header, and without a digest the checksum."""
+    """Headers that a signature has to cover: all x-bce headers, and the checksum of a body without
+    a digest."""
     ours = (name for name in headers if name.startswith("x-bce-"))
     unsigned = headers.get(bce_auth.CONTENT_SHA256) == bce_auth.UNSIGNED
     return (*REQUIRED, *ours, bce_auth.CONTENT_CRC32) if unsigned else (*REQUIRED, *ours)
@@ -224,7 +255,7 @@ def source_of(request: Request) -> str:
 
 
 def note_use(caller: Caller, now: datetime, replaces: bool, tx: Tx) -> None:
-    """Write down that a key was used; with `replaces`, its first use ends older mailed ones."""
+    """Store that a key was used; with `replaces`, its first use revokes older mailed ones."""
     if not tokens.note_use(tx, caller.ak, now) or not replaces:
         return
     for ak in tokens.revoke_older_mailed(tx, caller.ak, now):

@@ -1,20 +1,24 @@
-"""Who may do what: the few rules about roles and scopes, each in one place.
+"""Permissions of callers by kind, role and scope of their key.
 
-Whether somebody is who they say is not decided here (`auth`). What belongs to another user is
-treated as if it did not exist, so that nobody can find out by asking that it does.
+Who the caller is was decided before (`auth`). What belongs to another user is treated as if it did
+not exist, so that nobody finds out by asking that it does.
 """
 
 from __future__ import annotations
 
 from paddlecloud.db.tables.tokens import Scope
 from paddlecloud.db.tables.users import UserRole
-from paddlecloud.model.errors import Forbidden
+from paddlecloud.model.errors import Forbidden, Unauthenticated
 from paddlecloud.model.jobs.job import Job
 from paddlecloud.server.http.auth import Caller
 
 
-def check_rights(caller: Caller, *, writes: bool, admin: bool) -> None:
-    """Raise unless this person may call a route of this kind."""
+def check_rights(caller: Caller, kind: str, *, writes: bool, admin: bool) -> None:
+    """Raise unless this caller may call a route for callers of `kind`."""
+    if caller.kind != kind:
+        raise Unauthenticated("auth_role", ak=caller.ak, role=caller.kind)
+    if caller.kind != "user":
+        return
     if admin and not caller.is_admin:
         raise Forbidden("auth_admin", user_id=caller.user_id)
     if writes and caller.role == UserRole.READONLY:
@@ -24,5 +28,5 @@ def check_rights(caller: Caller, *, writes: bool, admin: bool) -> None:
 
 
 def may_see(caller: Caller, job: Job) -> bool:
-    """Whether a job exists for this person: their own does, and every one for an admin."""
+    """Whether a job exists for this caller: a user sees their own jobs, and an admin all."""
     return job.owner == caller.user_id or caller.is_admin

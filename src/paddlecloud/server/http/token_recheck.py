@@ -1,24 +1,23 @@
-"""Whether somebody who is answered for long may still be: a key can be taken away meanwhile.
+"""Re-checks during long responses that the caller's key has not been revoked.
 
-A request is admitted once, and a log is followed for days. So whoever answers without an end asks
-here at each step; the database is asked only after a note that this key may have changed.
+A request is authenticated once, but a log may be followed for days. Routes with endless responses
+check at every step; that reads the database only after a notification that the key has changed.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from paddlecloud.db.tables import tokens
 from paddlecloud.model.errors import Unauthenticated
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.events import Notification, Topic, Waiter
-from paddlecloud.server.http.auth import Caller
+from paddlecloud.server.http.auth import Caller, find_caller
 from paddlecloud.server.http.routing import Cut
 
 
 class Stay(Waiter):
-    """One caller, from `with` on. It hears of its key whatever else is waited for: where there is
-    nothing to wait for either, in the middle of a long log. `topic` wakes others who wait."""
+    """The caller of one long response. Used in a `with`, it is notified of changes of the key, also
+    while the response waits for nothing. Waiters of the response include `topic` to wake up too."""
 
     __slots__ = ("_caller", "_db", "_stale", "topic")
 
@@ -27,33 +26,32 @@ class Stay(Waiter):
         super().__init__(deps.hub, (self.topic,))
         self._db = deps.db
         self._caller = caller
-        # Nobody listened between the request's admission and the `with`.
+        # Notifications between the authentication and the `with` were missed.
         self._stale = True
 
     def deliver(self, notification: Notification) -> None:
         self._stale = True
 
     def caller(self) -> Caller:
-        """Who calls, as their key has it now; the refusal of a new request if it is good no more.
-        Work for a thread."""
+        """The caller with the present rights of the key; Unauthenticated if it is not valid any
+        more. To be called in a thread."""
         if self._stale:
-            self._stale = False  # before the look: what is told from now on asks for another one
+            self._stale = False  # before the read: a later notification asks for another one
             ak = self._caller.ak
-            found = self._db.read(lambda tx: tokens.find_token(tx, ak))
+            found = self._db.read(lambda tx: find_caller(tx, ak))
             if found is None:
                 self._stale = True
                 raise Unauthenticated("auth_unknown_key", ak=ak)
-            role, scope = found.role.value, found.scope.value
-            self._caller = replace(self._caller, role=role, scope=scope)
+            self._caller = replace(self._caller, role=found.role, scope=found.scope)
         return self._caller
 
     def check(self) -> None:
-        """Cut an answer that has begun unless it would begin now as it did: whoever follows comes
-        back, and hears why not. Work for a thread."""
+        """Cut a response in progress if the rights of the key have changed; the client then gets
+        the reason by its next request. To be called in a thread."""
         before = self._caller
         try:
             same = self.caller() == before
         except Unauthenticated:
             same = False
         if not same:
-            raise Cut("the key of who follows has changed")
+            raise Cut("the key of the caller has changed")

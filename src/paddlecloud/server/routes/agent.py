@@ -63,8 +63,9 @@ MAX_REPORT = 16 * 1024 * 1024
 async def poll(deps: Deps, call: Call, _request: Request) -> PollAnswer:
     """Orders above the cursor: at once if there are any, else when one comes."""
     asked: PollRequest = call.body
-    node = call.caller.user_id
-    await deps.loop_writer.call(orders.seen, deps, node, asked)
+    assert call.caller.agent is not None
+    node = call.caller.node
+    await deps.loop_writer.call(orders.record_contact, deps, call.caller.agent, asked)
     began = time.monotonic()
     deadline = began + asked.wait
     with deps.hub.waiter(("agent", node), (servers.CHANNEL, "")) as waiter:
@@ -95,7 +96,7 @@ async def report(deps: Deps, call: Call, request: Request) -> ReportAnswer:
     log_bytes = body[start:]
     blocks = len(log_bytes) > SMALL_REPORT or any(item.lost for item in notes.items)
     run = in_thread if blocks else deps.loop_writer.call
-    noted = await run(orders.note, deps, call.caller.user_id, notes, log_bytes)
+    noted = await run(orders.note, deps, call.caller.node, notes, log_bytes)
     if noted.tells:
         work = partial(orders.take_in, deps=deps, noted=noted)
         await deps.loop_writer.write(work, durable=noted.durable)
@@ -103,7 +104,7 @@ async def report(deps: Deps, call: Call, request: Request) -> ReportAnswer:
 
 
 def manifest(deps: Deps, call: Call) -> Response:
-    job = orders.live(deps, call.caller.user_id, call.query.replica).job
+    job = orders.live(deps, call.caller.node, call.query.replica).job
     asked = call.path["snapshot_id"]
     if asked != job.spec.snapshot:
         raise NotFound("snapshot_unknown", snapshot=asked[:100])
@@ -131,7 +132,7 @@ async def _answer(deps: Deps, call: Call, replica: str, work: Work[T]) -> T:
 
 
 def _near(deps: Deps, call: Call, replica: str, work: Work[T]) -> tuple[Job, T | None]:
-    job = orders.live(deps, call.caller.user_id, replica).job
+    job = orders.live(deps, call.caller.node, replica).job
     near = job_files.are_near(deps, job)
     return job, work(deps, call, job) if near else None
 
@@ -145,12 +146,12 @@ def _blob(deps: Deps, call: Call, job: Job) -> Response:
 
 
 def _outputs_before(deps: Deps, call: Call, _job: Job) -> OutputsAnswer:
-    found = orders.outputs_before(deps, call.caller.user_id, call.path["replica"])
+    found = orders.outputs_before(deps, call.caller.node, call.path["replica"])
     return OutputsAnswer(files=found)
 
 
 def _output_before(deps: Deps, call: Call, job: Job) -> Response:
-    node, replica, path = call.caller.user_id, call.path["replica"], call.path["path"]
+    node, replica, path = call.caller.node, call.path["replica"], call.path["path"]
     reader = orders.open_output_before(deps, node, replica, path)
     headers = {"content-length": str(reader.length + job_files.DIGEST_BYTES)}
     return _streamed(job, job_files.with_digest(reader), headers)

@@ -148,7 +148,7 @@ def output_name(call: Call) -> str:
 
 def assigned_to(deps: Deps, call: Call) -> Assigned:
     """The replica that a route is about; StaleFence if it may not send files now."""
-    return orders.upload(deps, call.caller.user_id, call.path["replica"], call.query.fence)
+    return orders.upload(deps, call.caller.node, call.path["replica"], call.query.fence)
 
 
 ROUTES = (

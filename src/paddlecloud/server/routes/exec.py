@@ -46,19 +46,19 @@ async def output(deps: Deps, call: Call, _request: Request) -> Response:
 
 
 def input_of(deps: Deps, call: Call) -> Response:
-    data = commands.input_of(deps, call.caller.user_id, call.path["command_id"])
+    data = commands.input_of(deps, call.caller.node, call.path["command_id"])
     return Response(data, media_type=BYTES)
 
 
 async def store(deps: Deps, call: Call, request: Request) -> StreamAnswer:
     query: StreamQuery = call.query
     data = await signed_body(request, call.headers, MAX_BYTES)
-    where = (call.caller.user_id, call.path["command_id"], query.stream, query.offset)
+    where = (call.caller.node, call.path["command_id"], query.stream, query.offset)
     return await in_thread(commands.store, deps, *where, data)
 
 
 def end(deps: Deps, call: Call) -> EndAnswer:
-    node, command_id = call.caller.user_id, call.path["command_id"]
+    node, command_id = call.caller.node, call.path["command_id"]
     return EndAnswer(ended=commands.end(deps, node, command_id, call.body))
 
 

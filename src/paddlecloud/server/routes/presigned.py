@@ -43,7 +43,7 @@ _JOINING = ThreadPoolExecutor(max_workers=4, thread_name_prefix="join", initiali
 
 def contents(deps: Deps, call: Call) -> ContentsAnswer:
     body: ContentsRequest = call.body
-    job = orders.live(deps, call.caller.user_id, call.path["replica"]).job
+    job = orders.live(deps, call.caller.node, call.path["replica"]).job
     return ContentsAnswer(contents=agent_inputs.contents(deps, job, body.sha256))
 
 

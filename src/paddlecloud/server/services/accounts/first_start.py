@@ -1,7 +1,7 @@
-"""Users and their tokens. The embedded server has one of each, made at its first start.
+"""The server's key, the first user, and the key of the agent on the server's own machine.
 
-A token is an access key; its secret key is derived from it and the server's own key (`auth`), so
-the database holds nothing that opens anything.
+They are created at the first start of a server and written to files of mode 0600. Secret keys are
+derived from access keys and the server's own key (`auth.secret_of`), so the database holds none.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ import re
 import secrets
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from paddlecloud.db.engine.base import Database, Tx
-from paddlecloud.db.tables import tokens, users
+from paddlecloud.db.tables import agent_keys, tokens, users
+from paddlecloud.db.tables.agent_keys import AgentIdentity
 from paddlecloud.db.tables.tokens import Token, TokenKind
 from paddlecloud.db.tables.users import User, UserRole
 from paddlecloud.model.errors import ConfigError
@@ -26,7 +28,7 @@ _KEY = re.compile(rb"[0-9A-Fa-f]{64}")
 
 
 def server_key(path: Path) -> bytes:
-    """The secret of this server, made when there is none."""
+    """The key of this server, created if there is none."""
     if not path.exists():
         write_private(path, secrets.token_hex(32))
     try:
@@ -42,16 +44,25 @@ def server_key(path: Path) -> bytes:
 def embedded_user(
     db: Database, key: bytes, path: Path, now: datetime, user_id: str | None = None
 ) -> str:
-    """The id of the admin of this server, by default the person at the machine; their token is
+    """The id of the first admin of this server, by default the login name of its user; the key is
     written to `path`."""
-    kept = _kept(path)
-    token = _good_token(db, kept, TokenKind.USER)
-    if token is None:
+    stored = _stored(path)
+    ak = str(stored.get("ak", ""))
+    token = db.read(lambda tx: tokens.find_token(tx, ak))
+    if token is None or token.kind is not TokenKind.USER:
         user = User(id=user_id or _user_name(), role=UserRole.ADMIN)
-        token = _create(db, user, TokenKind.USER, now)
-    facts = {"user_id": token.user_id, "ak": token.ak, "sk": secret_of(key, token.ak)}
-    if kept != facts:
-        write_private(path, json.dumps(facts))
+        token = Token(
+            ak=secrets.token_hex(16), user_id=user.id, kind=TokenKind.USER, role=user.role
+        )
+
+        def create(tx: Tx, ak: str) -> None:
+            users.create_user(tx, user, now)
+            tokens.create_token(tx, ak, user.id, now)
+
+        db.write(partial(create, ak=token.ak))
+    values = {"user_id": token.user_id, "ak": token.ak, "sk": secret_of(key, token.ak)}
+    if stored != values:
+        write_private(path, json.dumps(values))
     return token.user_id
 
 
@@ -60,40 +71,39 @@ def embedded_agent(
     key: bytes,
     path: Path,
     node: str,
+    pool: str,
     endpoint_file: Path,
     now: datetime,
     more: Mapping[str, object] | None = None,
 ) -> None:
-    """The configuration of the local agent, with a token of its own and what `more` it needs."""
-    kept = _kept(path)
-    token = _good_token(db, kept, TokenKind.AGENT)
-    if token is None or token.user_id != node:
-        token = _create(db, User(id=node), TokenKind.AGENT, now)
-    facts: dict[str, object] = {
+    """Write the configuration of the local agent: its key, and what is in `more`."""
+    stored = _stored(path)
+    ak = str(stored.get("ak", ""))
+    agent = db.read(lambda tx: agent_keys.find_key(tx, ak))
+    if agent is None or agent.node != node:
+        agent = AgentIdentity(ak=secrets.token_hex(16), agent_id=node, node=node, pool=pool)
+        db.write(partial(_replace_key, agent=agent, now=now))
+    elif agent.pool != pool:
+        db.write(partial(agent_keys.set_pool, ak=ak, pool=pool))
+    values: dict[str, object] = {
         **(more or {}),
-        "agent_id": node,
-        "ak": token.ak,
-        "sk": secret_of(key, token.ak),
+        "agent_id": agent.agent_id,
+        "ak": agent.ak,
+        "sk": secret_of(key, agent.ak),
         "endpoint_file": str(endpoint_file),
     }
-    if kept != facts:
-        write_private(path, json.dumps(facts))
-
-
-def check_machine(db: Database, node: str) -> None:
-    """Machines and people have their names in one list: ConfigError when a person has this one."""
-    if db.read(lambda tx: users.get_person(tx, node)) is not None:
-        raise ConfigError("replica_node_person", node=node)
+    if stored != values:
+        write_private(path, json.dumps(values))
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, whole or not at all."""
+    """Write a file of mode 0600 atomically."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     scratch = path.with_name(path.name + ".new")
     file = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         rest = text.encode()
-        while rest:  # of a disk that is nearly full only a part may fit, without an error
+        while rest:  # on a nearly full disk only a part may be written, without an error
             rest = rest[os.write(file, rest) :]
         os.fsync(file)
     finally:
@@ -101,31 +111,18 @@ def write_private(path: Path, text: str) -> None:
     scratch.replace(path)
 
 
-def _kept(path: Path) -> dict[str, object]:
-    """What the file says; nothing when it is missing or damaged: it is then written again."""
+def _replace_key(tx: Tx, agent: AgentIdentity, now: datetime) -> None:
+    agent_keys.revoke_keys(tx, agent.node, now)
+    agent_keys.create_key(tx, agent, now)
+
+
+def _stored(path: Path) -> dict[str, object]:
+    """The values in a file; none if it is missing or damaged, and then it is written again."""
     try:
-        kept = json.loads(path.read_text("utf-8"))
+        stored = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
         return {}
-    return kept if isinstance(kept, dict) else {}
-
-
-def _good_token(db: Database, kept: dict[str, object], kind: TokenKind) -> Token | None:
-    found = db.read(lambda tx: tokens.find_token(tx, str(kept.get("ak", ""))))
-    return found if found is not None and found.kind is kind else None
-
-
-def _create(db: Database, user: User, kind: TokenKind, now: datetime) -> Token:
-    ak = secrets.token_hex(16)
-
-    def create(tx: Tx) -> None:
-        users.create_user(tx, user, now)
-        if kind is TokenKind.AGENT:
-            tokens.revoke_agent_keys(tx, user.id, now)
-        tokens.create_token(tx, ak, user.id, kind, now)
-
-    db.write(create)
-    return Token(ak=ak, user_id=user.id, kind=kind, role=user.role)
+    return stored if isinstance(stored, dict) else {}
 
 
 def _user_name() -> str:

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from paddlecloud.db.engine.base import Tx
 from paddlecloud.db.tables import audit, outbox, rate_limits, tokens, users
-from paddlecloud.db.tables.tokens import Origin, TokenKind
+from paddlecloud.db.tables.tokens import Origin
 from paddlecloud.db.tables.users import User
 from paddlecloud.model import email_address
 from paddlecloud.model.errors import Refused, TooMany
@@ -44,7 +44,7 @@ def request(deps: Deps, address: str, lang: str | None, source: str) -> str:
             user = _enrol(tx, deps, email, lang, now)
             _note(tx, "user.create", user, {"email": email}, source, now)
         tokens.drop_unused_mailed(tx, user.id, now - UNUSED)
-        tokens.create_token(tx, ak, user.id, TokenKind.USER, now, name=NAME, origin=Origin.MAIL)
+        tokens.create_token(tx, ak, user.id, now, name=NAME, origin=Origin.MAIL)
         _note(tx, "token.mail", user, {"ak": ak, "email": email}, source, now)
         if user.disabled_at is None:
             params = {"ak": ak, "user_id": user.id}

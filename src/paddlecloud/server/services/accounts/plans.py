@@ -138,7 +138,7 @@ def tell_of_change(tx: Tx, user_id: str) -> None:
 
 
 def _check_user(tx: Tx, user_id: str) -> None:
-    if users.get_person(tx, user_id) is None:
+    if users.get_user(tx, user_id) is None:
         raise NotFound("user_unknown", user_id=user_id[:100])
 
 

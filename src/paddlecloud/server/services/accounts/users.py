@@ -17,7 +17,7 @@ from msgspec import UNSET, json
 from paddlecloud.db.engine.base import Tx
 from paddlecloud.db.tables import audit, jobs, tokens, users
 from paddlecloud.db.tables.audit import AuditRow, Detail
-from paddlecloud.db.tables.tokens import Scope, TokenKind, TokenRow
+from paddlecloud.db.tables.tokens import Scope, TokenRow
 from paddlecloud.db.tables.users import User, UserRole
 from paddlecloud.model import email_address
 from paddlecloud.model.errors import Conflict, Invalid, NotFound
@@ -80,7 +80,7 @@ def listed(deps: Deps, after: str | None, limit: int) -> list[UserView]:
 
 def get(deps: Deps, user_id: str) -> UserView:
     def read(tx: Tx) -> UserView:
-        return view(deps, _person(tx, user_id), tokens.count_tokens(tx, user_id))
+        return view(deps, _user(tx, user_id), tokens.count_tokens(tx, user_id))
 
     return deps.db.read(read)
 
@@ -91,7 +91,7 @@ def change(deps: Deps, caller: Caller, user_id: str, asked: UserChange) -> UserV
     wanted = _wanted(deps, asked, now)
 
     def store(tx: Tx) -> User:
-        before = _person(tx, user_id)
+        before = _user(tx, user_id)
         after = replace(before, **wanted)
         if before.disabled_at is not None and after.disabled_at is not None:
             after = replace(after, disabled_at=before.disabled_at)
@@ -113,13 +113,13 @@ def delete(deps: Deps, caller: Caller, user_id: str) -> None:
     """Forget a user who left nothing behind; anybody else can be disabled. Damaged contents, which
     are of use to nobody, go as well."""
     now = deps.clock()
-    deps.db.read(lambda tx: _person(tx, user_id))
+    deps.db.read(lambda tx: _user(tx, user_id))
     damaged = aside_root(user_id)
     stored = (stat.path for stat in deps.store.list(user_root(user_id) + "/"))
     has_files = any(not path.startswith(f"{damaged}/") for path in stored)
 
     def check(tx: Tx) -> User:
-        user = _person(tx, user_id)
+        user = _user(tx, user_id)
         count = sum(jobs.count_by_state(tx, user_id).values())
         if count or has_files:
             raise Conflict("user_has_jobs", user_id=user_id, jobs=count)
@@ -141,7 +141,6 @@ def create_token(deps: Deps, caller: Caller, user_id: str, request: TokenRequest
     row = TokenRow(
         ak=secrets.token_hex(16),
         user_id=user_id,
-        kind=TokenKind.USER,
         name=request.name,
         scope=Scope(request.scope),
         origin=tokens.Origin.SHOWN,
@@ -151,10 +150,10 @@ def create_token(deps: Deps, caller: Caller, user_id: str, request: TokenRequest
     )
 
     def store(tx: Tx) -> None:
-        _person(tx, user_id)
+        _user(tx, user_id)
         if tokens.count_tokens(tx, user_id) >= MAX_TOKENS:
             raise Conflict("tokens_too_many", user_id=user_id, count=MAX_TOKENS)
-        tokens.create_token(tx, row.ak, user_id, row.kind, now, name=row.name, scope=row.scope)
+        tokens.create_token(tx, row.ak, user_id, now, name=row.name, scope=row.scope)
         detail = {"ak": row.ak, "name": row.name, "scope": row.scope.value}
         note(tx, caller, now, "token.create", user_id, detail)
 
@@ -173,7 +172,7 @@ def revoke(deps: Deps, caller: Caller, ak: str, owner: str | None) -> TokenView:
 
     def store(tx: Tx) -> TokenRow:
         row = tokens.get_token(tx, ak) if _is_key(ak) else None
-        if row is None or row.kind is not TokenKind.USER or owner not in (None, row.user_id):
+        if row is None or owner not in (None, row.user_id):
             raise NotFound("token_unknown", ak=ak[:100])
         if not tokens.revoke_token(tx, ak, now):
             return row
@@ -246,8 +245,8 @@ def _event(row: AuditRow) -> AuditEvent:
     )
 
 
-def _person(tx: Tx, user_id: str) -> User:
-    found = users.get_person(tx, user_id) if email_address.is_user_id(user_id) else None
+def _user(tx: Tx, user_id: str) -> User:
+    found = users.get_user(tx, user_id) if email_address.is_user_id(user_id) else None
     if found is None:
         raise NotFound("user_unknown", user_id=user_id[:100])
     return found

@@ -17,6 +17,7 @@ from paddlecloud import __version__
 from paddlecloud.backends.base import AgentState
 from paddlecloud.db.engine.base import Tx
 from paddlecloud.db.tables import agents, attempts, jobs, servers
+from paddlecloud.db.tables.agent_keys import AgentIdentity
 from paddlecloud.db.tables.orders import Order as OrderRow
 from paddlecloud.db.tables.orders import Want, orders_since, set_order
 from paddlecloud.model.errors import NotFound, PaddleCloudError, StaleFence, Unauthenticated
@@ -75,14 +76,15 @@ class Assigned:
     job: Job
 
 
-def seen(deps: Deps, node: str, poll: PollRequest) -> None:
-    """Remember that this agent is there and what it has."""
-    if poll.agent != node:
-        raise Unauthenticated("agent_name", agent=poll.agent[:100], own=node)
+def record_contact(deps: Deps, identity: AgentIdentity, poll: PollRequest) -> None:
+    """Store that this agent is in contact, and what its machine has."""
+    if poll.agent != identity.agent_id:
+        raise Unauthenticated("agent_name", agent=poll.agent[:100], own=identity.agent_id)
+    node = identity.node
     capacity = Resources(cpu=poll.capacity.cpu, memory=poll.capacity.memory, gpu=poll.capacity.gpu)
     agent = agents.Agent(
         id=node,
-        pool=node,
+        pool=identity.pool or node,
         boot=poll.boot,
         version=poll.version,
         host=poll.host,
