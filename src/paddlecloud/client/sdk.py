@@ -68,23 +68,23 @@ class Job:
 
 
 class Listing:
-    """The files of a job, and by path where else they can be had than from the server: a path of
-    this machine, or an address."""
+    """The files of a job, and direct download locations by path: paths on this machine or presigned
+    URLs."""
 
-    __slots__ = ("files", "left_behind", "prefix", "state", "ways")
+    __slots__ = ("files", "left_behind", "locations", "prefix", "state")
 
     def __init__(
         self,
         prefix: str,
         files: list[dict[str, Any]],
-        ways: Mapping[str, str],
+        locations: Mapping[str, str],
         state: str,
         left_behind: str,
     ) -> None:
         self.prefix = prefix
         """What was asked for."""
         self.files = files
-        self.ways = ways
+        self.locations = locations
         self.state = state
         """Of the job, before it was listed; empty from a server that does not say."""
         self.left_behind = left_behind
@@ -282,10 +282,10 @@ class Client:
         if wanted and found.files:
             from paddlecloud.client.download import engine  # noqa: PLC0415 - seldom needed
 
-            done = engine.of_job(self, job_id, found, directory, resume=resume)
-            for complaint in done.complaints():
-                complaint.params["complaints"] = done.named
-                raise complaint
+            done = engine.download_job(self, job_id, found, directory, resume=resume)
+            for error in done.errors():
+                error.params["complaints"] = done.problems
+                raise error
         return found.files
 
     def listing(self, job_id: str, prefix: str | None = None, *, direct: bool = False) -> Listing:
@@ -293,16 +293,16 @@ class Client:
         query = {"prefix": prefix, "direct": 1 if direct else None}
         path = f"/jobs/{check_id(job_id)}/files"
         answer = self.transport.get(path, query, schema=response_schemas.FILES, most=MAX_LISTING)
-        ways: dict[str, str] = answer.get("ways") or {}
-        if not self.config.embedded:  # somebody else's machine
-            ways = {path: way for path, way in ways.items() if not way.startswith("/")}
+        locations: dict[str, str] = answer.get("ways") or {}
+        if not self.config.embedded:  # a path of another machine
+            locations = {path: at for path, at in locations.items() if not at.startswith("/")}
         files = answer["files"]
         if prefix is not None:
             from paddlecloud.client.download.listing import furnished  # noqa: PLC0415 - seldom needed
 
             files = furnished(self.transport, job_id, prefix, files)
         said = answer.get("job_status") or "", answer.get("left_behind") or ""
-        return Listing(f"output/{job_id}" if prefix is None else prefix, files, ways, *said)
+        return Listing(f"output/{job_id}" if prefix is None else prefix, files, locations, *said)
 
     def whoami(self) -> dict[str, Any]:
         return self.transport.get("/whoami", schema=response_schemas.WHOAMI)

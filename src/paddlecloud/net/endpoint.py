@@ -13,7 +13,6 @@ from paddlecloud.model.protocol.bce_auth import (
     sign,
 )
 from paddlecloud.net._sockets import authority
-from paddlecloud.net.http1 import Connection
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,9 +21,6 @@ if TYPE_CHECKING:
 PREFIX = "/api/v1"
 
 EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
-
-#: Seconds until the store of a presigned URL accepts a connection.
-CONNECTING = 8.0
 
 
 class Endpoint:
@@ -61,12 +57,6 @@ def split_url(url: str) -> tuple[str, str, int]:
     if not colon or name.endswith("]"):
         host, port = name, "443" if scheme == "https" else "80"
     return scheme, host.strip("[]"), int(port)
-
-
-def connection_to(url: str) -> Connection:
-    """A connection to the store of a presigned URL."""
-    scheme, host, port = split_url(url)
-    return Connection(host, port, scheme == "https", connect_timeout=CONNECTING)
 
 
 def target_in(url: str) -> str:

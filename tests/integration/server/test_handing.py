@@ -16,7 +16,6 @@ import pytest
 
 from paddlecloud.client import submit
 from paddlecloud.client.download import engine
-from paddlecloud.client.download.listing import with_ways
 from paddlecloud.client.scan.walk import Reading, scan
 from paddlecloud.client.transport import Transport
 from paddlecloud.client.upload import blobs, copy_file, multipart
@@ -296,8 +295,8 @@ def test_files_come_from_the_store_on_this_machine(
     assert ways["model"] == str(world.blob(data))
     assert sorted(ways) == ["model", "sub/small"]
     transport.open = None  # type: ignore[method-assign,assignment]
-    rows = with_ways(rows, ways)
-    done = engine.download(transport, job_id, rows, str(tmp_path / "into"), now=0.0)
+    into = str(tmp_path / "into")
+    done = engine.download(transport, job_id, rows, into, now=0.0, locations=ways)
     assert (done.files, done.bytes) == (2, BIG + 1)
     assert (tmp_path / "into" / "model").read_bytes() == data
     assert (tmp_path / "into" / "sub" / "small").read_bytes() == b"1"
@@ -340,7 +339,7 @@ def test_files_come_from_the_bucket_past_the_server(
         way.back = count
         into = str(tmp_path / "into")
         transport = world.transport(way.url)
-        done = engine.download(transport, job_id, with_ways(rows, ways), into, now=0.0)
+        done = engine.download(transport, job_id, rows, into, now=0.0, locations=ways)
     assert done.bytes == len(data) + 1
     assert (tmp_path / "into" / "model").read_bytes() == data
     assert (tmp_path / "into" / "small").read_bytes() == b"1"

@@ -16,7 +16,7 @@ import pytest
 
 from paddlecloud.client import response_schemas
 from paddlecloud.client.download import engine
-from paddlecloud.client.download.ranges import piece_of
+from paddlecloud.client.download._ranges import FEW, range_size
 from paddlecloud.client.scan.walk import Scan, scan, stamp
 from paddlecloud.client.transport import DONE
 from paddlecloud.client.upload import user_bucket
@@ -182,7 +182,7 @@ def test_each_piece_of_a_large_input_is_asked_for_once(
     engine.download(transport, job_id, rows, str(tmp_path / "got"), now=4e9)
     transport.close()
     close_buckets(person.world.deps)
-    assert sorted(asked) == [*range(0, SIZE, piece_of(rows))]
+    assert sorted(asked) == [*range(0, SIZE, range_size(rows, FEW))]
     assert (tmp_path / "got" / "big").read_bytes() == content(1)
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from paddlecloud import Client
-from paddlecloud.client.download import ranges
+from paddlecloud.client.download import _ranges
 from paddlecloud.net import retry
-from tests.unit.client.downloading import PIECE
+from tests.unit.client.download_server import PIECE
 from tests.unit.client.fake_server import AK, SK, FakeServer, serving
 
 
@@ -29,7 +29,7 @@ def client(server: FakeServer) -> Iterator[Client]:
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where downloads go, in small pieces and without pauses."""
-    monkeypatch.setattr(ranges, "PIECE", PIECE)
+    monkeypatch.setattr(_ranges, "MAX_RANGE", PIECE)
     monkeypatch.setattr(retry.RESUME, "attempts", 1)
     monkeypatch.setattr(retry.TRANSPORT, "first_pause", 0.0)
     monkeypatch.chdir(tmp_path)
@@ -39,5 +39,5 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def one_by_one(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The same, one piece after the other."""
-    monkeypatch.setattr(ranges, "at_once", lambda _: 1)
+    monkeypatch.setattr(_ranges, "concurrency", lambda *_, **__: 1)
     return here

@@ -43,7 +43,7 @@ def run(args: Args, context: Context) -> int:
         for row in found.files:
             context.out.line(_row(row))
     # A script that goes on with the download directory would miss something.
-    complete = not args["download"] or (done is not None and not done.named)
+    complete = not args["download"] or (done is not None and not done.problems)
     return 0 if complete else 1
 
 
@@ -72,11 +72,10 @@ def _tell_none(context: Context, job_id: str, prefix: str) -> None:
 
 def _check_directory(args: Args, context: Context, job_id: str) -> None:
     """Before anything is asked of the server."""
-    from paddlecloud.client.download.history import records_in  # noqa: PLC0415 - as above
-    from paddlecloud.client.download.staging import check_download_dir  # noqa: PLC0415 - downloads only
+    from paddlecloud.client.download import staging  # noqa: PLC0415 - downloads only
 
-    records = records_in(context.config.home) if args["resume"] else ""
-    check_download_dir(args["download_dir"], f"/jobs/{job_id}/files", records)
+    records = staging.records_in(context.config.home) if args["resume"] else ""
+    staging.check_download_dir(args["download_dir"], f"/jobs/{job_id}/files", records)
 
 
 def _has_not_begun(context: Context, job_id: str, rows: list[dict[str, Any]]) -> bool:
@@ -94,9 +93,9 @@ def _download(args: Args, context: Context, job_id: str, found: Listing) -> Resu
     try:
         with out.progress("downloading", sum(row["size"] for row in found.files)) as bar:
             how = {"resume": args["resume"], "progress": bar.add, "skipped": bar.skip}
-            done = engine.of_job(context.client, job_id, found, directory, **how)
+            done = engine.download_job(context.client, job_id, found, directory, **how)
     except (Retry, Conflict, KeyboardInterrupt):
-        if staging.is_begun(directory):
+        if staging.is_resumable(directory):
             out.say("download_kept")
         raise
     code, total = "downloaded_one" if done.files == 1 else "downloaded", done.bytes + done.kept
@@ -105,7 +104,7 @@ def _download(args: Args, context: Context, job_id: str, found: Listing) -> Resu
         out.say("download_early", job_id=job_id, state=out.told_state(found.state))
     if found.left_behind:
         out.tell(found.left_behind)
-    for complaint in done.complaints():
+    for complaint in done.errors():
         out.error(complaint.text(out.lang))
     return done
 
@@ -119,7 +118,7 @@ def _told(args: Args, found: Listing, done: Result | None) -> dict[str, Any]:
         "download_dir": os.path.abspath(args["download_dir"]),  # noqa: PTH100 - no pathlib
         "bytes": done.bytes if done else 0,
         "kept": done.kept if done else 0,
-        "complaints": done.named if done else {},
+        "complaints": done.problems if done else {},
         "left_behind": found.left_behind,
     }
 

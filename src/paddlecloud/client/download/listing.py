@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from paddlecloud.client import response_schemas
 from paddlecloud.client.display import shown, why_not
@@ -11,12 +12,11 @@ from paddlecloud.client.transport import MAX_LISTING
 from paddlecloud.model.errors import Invalid, NotFound
 from paddlecloud.model.files.path_rules import means
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
-    from paddlecloud.client.download.ranges import File
+    from paddlecloud.client.download._ranges import File
     from paddlecloud.client.transport import Transport
 
     Row = dict[str, Any]
@@ -65,12 +65,6 @@ def _name(entry: Sequence[Any]) -> str:
     """The path of an entry as a row has it: that of a directory ends with "/"."""
     path, kind, *_ = entry
     return f"{path}/" if kind == "dir" else str(path)
-
-
-def with_ways(rows: Sequence[Row], ways: Mapping[str, str]) -> list[Row]:
-    """The rows, each with the `way` past the server if there is one."""
-    known = ways.get
-    return [row | {"way": way} if (way := known(row["path"])) else row for row in rows]
 
 
 NAME_TWICE = "download_name_twice"

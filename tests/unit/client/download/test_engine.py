@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.client.download import ranges
+from paddlecloud.client.download import _ranges
 from paddlecloud.client.download.listing import local_name
-from paddlecloud.client.download.staging import part_of
+from paddlecloud.client.download.staging import staging_dir
 from paddlecloud.messages import LANGUAGES
 from paddlecloud.model.errors import Conflict, Invalid, PaddleCloudError, Retry
-from tests.unit.client.downloading import (
+from tests.unit.client.download_server import (
     ENTRIES,
     FILES,
     JOB,
@@ -80,14 +80,14 @@ def test_a_file_that_is_not_the_job_s_any_more_is_left_out(
 ) -> None:
     server.lost = {MODEL: first, LOG: 0}
     result = get(server, known=known, records="records")
-    assert (result.files, result.named) == (1, {"download_lost": [LOG, MODEL]})
+    assert (result.files, result.problems) == (1, {"download_lost": [LOG, MODEL]})
     assert found("output") == {f"{JOB}/rank-0/empty": b""}
-    (complaint,) = result.complaints()
+    (complaint,) = result.errors()
     for lang in LANGUAGES:
         assert LOG in complaint.text(lang) and MODEL in complaint.text(lang)
     server.lost = {}
     again = get(server, known=known, resume=True, records="records")
-    assert again.complaints() == []
+    assert again.errors() == []
     assert found("output") == WANT
 
 
@@ -98,13 +98,13 @@ def test_a_file_that_is_gone_since_it_was_listed_is_named_and_the_others_come(
     rows = server.rows()
     del server.files[path]
     result = get(server, rows=rows, records="records")
-    assert (result.files, result.named) == (2, {"download_gone": [path]})
-    (complaint,) = result.complaints()
+    assert (result.files, result.problems) == (2, {"download_gone": [path]})
+    (complaint,) = result.errors()
     for lang in LANGUAGES:
         assert path in complaint.text(lang)
     assert f"{path}".removeprefix("output/") not in found("output")
     server.files[path] = FILES[path]
-    assert get(server, resume=True, records="records").complaints() == []
+    assert get(server, resume=True, records="records").errors() == []
     assert found("output") == WANT
 
 
@@ -117,7 +117,7 @@ def test_a_file_that_goes_while_it_is_fetched_is_named(
             server.files.pop(MODEL, None)
 
     server.meanwhile = meanwhile
-    assert get(server, known=known).named == {"download_gone": [MODEL]}
+    assert get(server, known=known).problems == {"download_gone": [MODEL]}
     assert set(found("output")) == {f"{JOB}/log/trainer-0.log", f"{JOB}/rank-0/empty"}
 
 
@@ -129,7 +129,7 @@ def test_what_came_is_kept_and_only_the_rest_is_asked_for(
     with pytest.raises(Retry):
         get(server)
     assert not Path("output").exists()
-    assert Path(part_of("output")).is_dir()
+    assert Path(staging_dir("output")).is_dir()
     server.faults, before, server.sent = [], list(server.asked), 0
     kept_of = set(server.asked[:3])
     server.asked.clear()
@@ -139,7 +139,7 @@ def test_what_came_is_kept_and_only_the_rest_is_asked_for(
     assert result.bytes + result.kept == sum(map(len, FILES.values()))
     assert server.sent == result.bytes
     assert len(kept_of & set(server.asked)) < len(kept_of), before
-    assert not Path(part_of("output")).exists()
+    assert not Path(staging_dir("output")).exists()
 
 
 def test_without_resume_it_begins_anew(here: Path, server: Server) -> None:
@@ -165,7 +165,7 @@ def test_of_many_files_that_are_gone_it_is_told_how_many(here: Path) -> None:
     server = Server({f"gone-{number:02}": b"" for number in range(25)})
     rows = server.rows()
     server.files.clear()
-    (complaint,) = get(server, rows=rows).complaints()
+    (complaint,) = get(server, rows=rows).errors()
     for lang, words in (("en", "gone-19 and 5 more"), ("zh", "gone-19，另有 5 个")):
         assert words in complaint.text(lang)
 
@@ -209,12 +209,12 @@ def test_a_file_that_is_never_the_same_is_named_and_the_others_come(
 
     server.meanwhile = replace
     result = get(server, records="records")
-    assert result.named == {"download_changing": [MODEL]}
-    assert "kept changing" in str(result.complaints()[0])
+    assert result.problems == {"download_changing": [MODEL]}
+    assert "kept changing" in str(result.errors()[0])
     model = f"{JOB}/rank-0/model"
     assert found("output") == {path: data for path, data in WANT.items() if path != model}
     server.meanwhile = lambda: None
-    assert get(server, records="records", resume=True).named == {}
+    assert get(server, records="records", resume=True).problems == {}
     assert found("output") == WANT
 
 
@@ -243,9 +243,9 @@ def test_a_file_that_the_store_damaged_is_named_and_the_others_come(
     if near:
         Path(ways[path]).write_bytes(FILES[path][::-1])
     server.files[path] = FILES[path][::-1]
-    result = get(server, rows=rows, ways=ways, records="records")
-    assert (result.files, result.named) == (2, {"download_damaged": [path]})
-    (complaint,) = result.complaints()
+    result = get(server, rows=rows, locations=ways, records="records")
+    assert (result.files, result.problems) == (2, {"download_damaged": [path]})
+    (complaint,) = result.errors()
     assert complaint.code == "download_damaged"
     for lang in LANGUAGES:
         assert path in complaint.text(lang)
@@ -253,7 +253,7 @@ def test_a_file_that_the_store_damaged_is_named_and_the_others_come(
     assert found("output") == {key: content for key, content in WANT.items() if key != name}
     server.files[path] = FILES[path]
     again = get(server, rows=rows, resume=True, records="records")
-    assert again.complaints() == []
+    assert again.errors() == []
     assert found("output") == WANT
 
 
@@ -280,16 +280,16 @@ def test_what_was_damaged_here_of_an_unfinished_download_is_fetched_anew_at_once
     here: Path, near: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        ranges, "at_once", lambda _: 1
+        _ranges, "concurrency", lambda *_, **__: 1
     )  # the files before the missing one are here then
     server = Server({**FILES, f"output/{JOB}/rank-0/other": LARGE[::-1]})
     cut_off(server)
     for name in ("log/trainer-0.log", "rank-0/model", "rank-0/other"):
-        flip(Path(part_of("output"), "files", JOB, name))
+        flip(Path(staging_dir("output"), "files", JOB, name))
     heard: list[int] = []
     ways = stored(here) if near else {}
-    result = get(server, known=True, ways=ways, resume=True, progress=heard.append)
-    assert result.complaints() == []
+    result = get(server, known=True, locations=ways, resume=True, progress=heard.append)
+    assert result.errors() == []
     assert found("output") == {**WANT, f"{JOB}/rank-0/other": LARGE[::-1]}
     total = sum(map(len, server.files.values()))
     assert (result.files, result.bytes + result.kept, sum(heard)) == (4, total, total)
@@ -299,9 +299,9 @@ def test_what_is_damaged_in_the_store_as_well_is_told_once(here: Path, server: S
     cut_off(server)
     rows = server.rows(known=True)
     server.files[MODEL] = LARGE[::-1]
-    flip(Path(part_of("output"), "files", JOB, "rank-0/model"))
+    flip(Path(staging_dir("output"), "files", JOB, "rank-0/model"))
     result = get(server, rows=rows, resume=True, records="records")
-    assert (result.named, result.files) == ({"download_damaged": [MODEL]}, 2)
+    assert (result.problems, result.files) == ({"download_damaged": [MODEL]}, 2)
     assert result.bytes + result.kept == len(FILES[LOG])
 
 
@@ -325,15 +325,15 @@ def test_what_a_person_changed_in_a_finished_download_is_theirs(
     server.asked.clear()
     for _ in range(2):
         result = get(server, known=known, resume=True, records="records")
-        assert (result.named, result.files) == (edited(name), 2)
+        assert (result.problems, result.files) == (edited(name), 2)
         assert server.asked == []
         assert result.kept == sum(len(FILES[name]) for name in FILES if name != path)
-        (complaint,) = result.complaints()
+        (complaint,) = result.errors()
         for lang in LANGUAGES:
             assert name in complaint.text(lang)
         assert place.is_dir() if edit == "a directory" else place.read_bytes() == mine
     place.rmdir() if edit == "a directory" else place.unlink()
-    assert get(server, known=known, resume=True, records="records").complaints() == []
+    assert get(server, known=known, resume=True, records="records").errors() == []
     assert found("output") == {**WANT, name: server.files[path]}
 
 
@@ -343,7 +343,7 @@ def test_a_byte_that_the_disk_flipped_in_a_finished_download_is_told(
     get(server, known=True, records="records")
     flip(Path("output", JOB, "rank-0/model"))
     result = get(server, known=True, resume=True, records="records")
-    assert result.named == edited(f"{JOB}/rank-0/model")
+    assert result.problems == edited(f"{JOB}/rank-0/model")
 
 
 def test_a_file_of_a_person_in_the_place_of_a_new_one_stays(here: Path, server: Server) -> None:
@@ -352,7 +352,7 @@ def test_a_file_of_a_person_in_the_place_of_a_new_one_stays(here: Path, server: 
     notes = f"output/{JOB}/rank-0/notes"
     server.files[notes], server.versions[notes] = b"of the job", "1"
     result = get(server, resume=True, records="records")
-    assert result.named == edited(f"{JOB}/rank-0/notes")
+    assert result.problems == edited(f"{JOB}/rank-0/notes")
     assert Path("output", JOB, "rank-0/notes").read_bytes() == b"mine"
 
 
@@ -360,7 +360,7 @@ def test_a_file_that_was_only_touched_is_as_it_came(here: Path, server: Server) 
     get(server, known=True, records="records")
     os.utime(Path("output", JOB, "rank-0/model"), ns=(1, 1))
     for _ in range(2):
-        assert get(server, known=True, resume=True, records="records").complaints() == []
+        assert get(server, known=True, resume=True, records="records").errors() == []
 
 
 @pytest.mark.parametrize("resume", [True, False])
@@ -405,7 +405,7 @@ def test_a_directory_that_appeared_meanwhile_is_not_touched(here: Path, server: 
     for error in refusals:
         assert error.code == "download_dir_in_way"
         for lang in LANGUAGES:
-            assert part_of("output") in error.text(lang)
+            assert staging_dir("output") in error.text(lang)
     assert found("output") == {f"{JOB}/mine": b""}
     Path("output").rename("mine")
     assert get(server, records="records", resume=True).kept
@@ -422,7 +422,7 @@ def test_modes_links_and_empty_directories_come_back(here: Path) -> None:
     server = Server({"bin/run.sh": b"true\n", "bin/text": b"text\n"})
     for resume in (False, True):
         result = get(server, rows=furnished(server, ENTRIES), records="records", resume=resume)
-        assert (result.files, result.complaints()) == (2, [])
+        assert (result.files, result.errors()) == (2, [])
         root = Path("output")
         assert os.access(root / "bin/run.sh", os.X_OK)
         assert (root / "bin/text").stat().st_mode & 0o111 == 0
@@ -447,7 +447,7 @@ def test_a_link_that_leads_out_is_not_made(here: Path, links: dict[str, str]) ->
     entries = [[path, "link", 0, "", 0, target] for path, target in links.items()]
     result = get(server, rows=furnished(server, entries))
     last = local_name([*links][-1], JOB)
-    assert result.named == {"download_links": [last]}
+    assert result.problems == {"download_links": [last]}
     assert not os.path.lexists(Path("output", last))
     assert Path("output", "text").read_bytes() == b"text\n"
 
@@ -458,7 +458,7 @@ def test_a_file_that_was_replaced_since_it_was_listed_is_not_damaged(
     rows = server.rows(known=True)
     for path in (MODEL, LOG):
         server.files[path], server.versions[path] = FILES[path][::-1], "2"
-    assert get(server, rows=rows).complaints() == []
+    assert get(server, rows=rows).errors() == []
     assert found("output")[f"{JOB}/rank-0/model"] == LARGE[::-1]
 
 
@@ -468,10 +468,10 @@ def test_a_file_with_another_time_is_compared_with_what_the_job_wrote(
 ) -> None:
     server.listed = {path: hashlib.sha256(FILES[path]).hexdigest() for path in (MODEL, LOG)}
     ways = stored(here) if near else {}
-    assert get(server, ways=ways).complaints() == []
+    assert get(server, locations=ways).errors() == []
     server.listed[LOG] = hashlib.sha256(b"other").hexdigest()
-    result = get(server, "other", ways=ways)
-    assert (result.files, result.named) == (3, {"download_not_its_own": [LOG]})
+    result = get(server, "other", locations=ways)
+    assert (result.files, result.problems) == (3, {"download_not_its_own": [LOG]})
     assert found("other") == WANT
 
 
@@ -487,7 +487,7 @@ def stored(here: Path) -> dict[str, str]:
 @pytest.mark.parametrize("known", [True, False], ids=["with digests", "without"])
 def test_a_store_on_this_machine_is_copied_from(here: Path, server: Server, known: bool) -> None:
     heard: list[int] = []
-    got = get(server, known=known, ways=stored(here), progress=heard.append)
+    got = get(server, known=known, locations=stored(here), progress=heard.append)
     assert found("output") == WANT
     assert server.asked == []
     total = sum(map(len, FILES.values()))
@@ -510,7 +510,7 @@ def test_what_is_not_as_listed_there_comes_from_the_server(
     }
     make[kind]()
     heard: list[int] = []
-    get(server, known=True, ways=ways, progress=heard.append)
+    get(server, known=True, locations=ways, progress=heard.append)
     assert found("output") == WANT
     assert {path for path, _ in server.asked} == {MODEL}
     assert sum(heard) == sum(map(len, FILES.values()))
@@ -518,10 +518,10 @@ def test_what_is_not_as_listed_there_comes_from_the_server(
 
 def test_what_was_copied_is_not_fetched_again(here: Path, server: Server) -> None:
     ways = stored(here)
-    get(server, known=True, ways=ways, records=str(here / "records"))
+    get(server, known=True, locations=ways, records=str(here / "records"))
     fresh = f"output/{JOB}/rank-0/fresh"
     server.files[fresh], server.versions[fresh] = b"new", "1"
-    got = get(server, known=True, ways=ways, resume=True, records=str(here / "records"))
+    got = get(server, known=True, locations=ways, resume=True, records=str(here / "records"))
     assert found("output") == {**WANT, fresh.removeprefix("output/"): b"new"}
     assert [path for path, _ in server.asked] == [fresh]
     assert got.bytes == 3
@@ -539,8 +539,8 @@ def test_a_wrong_byte_of_a_bucket_costs_no_good_file(
     from_bucket(monkeypatch, lambda start: b"?" + LARGE[start + 1 : start + PIECE])
     heard: list[int] = []
     ways = {MODEL: "http://bucket/model", other: "http://bucket/other"}
-    result = get(server, known=True, ways=ways, resume=resume, progress=heard.append)
-    assert result.complaints() == []
+    result = get(server, known=True, locations=ways, resume=resume, progress=heard.append)
+    assert result.errors() == []
     assert found("output") == {**WANT, f"{JOB}/rank-0/other": LARGE}
     total = sum(map(len, server.files.values()))
     assert (result.bytes + result.kept, sum(heard)) == (total, total)
@@ -553,5 +553,5 @@ def test_what_the_server_has_no_better_is_damaged(
     rows = server.rows(known=True)
     server.files[MODEL] = LARGE[::-1]
     from_bucket(monkeypatch, lambda start: LARGE[::-1][start : start + PIECE])
-    result = get(server, rows=rows, ways={MODEL: "http://bucket/model"})
-    assert (result.files, result.named) == (2, {"download_damaged": [MODEL]})
+    result = get(server, rows=rows, locations={MODEL: "http://bucket/model"})
+    assert (result.files, result.problems) == (2, {"download_damaged": [MODEL]})

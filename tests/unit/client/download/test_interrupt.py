@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.client.download import ranges
-from paddlecloud.client.download.staging import part_of
+from paddlecloud.client.download import _ranges
+from paddlecloud.client.download.staging import staging_dir
 from paddlecloud.client.upload import copy_file
-from tests.unit.client.downloading import JOB, LARGE, MODEL, PIECE, Answer, Server, found, get
+from tests.unit.client.download_server import JOB, LARGE, MODEL, PIECE, Answer, Server, found, get
 
 pytestmark = pytest.mark.usefixtures("two_at_once")
 
 
 @pytest.fixture
 def two_at_once(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranges, "at_once", lambda _: 2)
+    monkeypatch.setattr(_ranges, "concurrency", lambda *_, **__: 2)
 
 
 class Slow(Server):
@@ -65,7 +65,7 @@ def ended(others: set[threading.Thread]) -> None:
 
 
 def left() -> dict[str, bytes]:
-    return found(part_of("output"))
+    return found(staging_dir("output"))
 
 
 @pytest.mark.parametrize("halves", [0, 1, 4], ids=["nothing", "a part", "all but its digest"])
@@ -105,7 +105,7 @@ def test_nor_does_one_that_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(copy_file, "copy_and_hash", copy)
     server = Server({MODEL: LARGE, other: LARGE})
     with pytest.raises(KeyboardInterrupt):
-        get(server, known=True, ways={MODEL: str(stored), other: str(stored)})
+        get(server, known=True, locations={MODEL: str(stored), other: str(stored)})
     goes_on.set()
     ended(before)
     assert went_on == []

@@ -8,7 +8,7 @@ import pytest
 
 from paddlecloud.client.download import listing
 from paddlecloud.client.transport import Transport
-from tests.unit.client.downloading import ENTRIES, JOB, Server
+from tests.unit.client.download_server import ENTRIES, JOB, Server
 
 
 @pytest.mark.parametrize(

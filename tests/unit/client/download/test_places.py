@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.client.download import engine, local_files
+from paddlecloud.client.download import _local_files, engine
 from paddlecloud.client.download.listing import local_name
 from paddlecloud.model.errors import Conflict, Invalid, PaddleCloudError
 from tests.contract.disk import small_disk
-from tests.unit.client.downloading import (
+from tests.unit.client.download_server import (
     FILES,
     JOB,
     LARGE,
@@ -71,7 +71,7 @@ def test_a_directory_in_its_place_is_not_ours(here: Path, server: Server) -> Non
 def test_results_of_another_job_that_were_submitted_stay_where_they_were(here: Path) -> None:
     server = Server({"output/job-1/rank-0/w": b"1", "job-1/rank-0/w": b"2", MODEL: LARGE})
     link = ["ckpt", "link", 0, "", 0, "output/job-1/rank-0"]
-    assert get(server, rows=furnished(server, [link])).complaints() == []
+    assert get(server, rows=furnished(server, [link])).errors() == []
     assert Path("output/ckpt/w").read_bytes() == b"1"
     want = {"output/job-1/rank-0/w": b"1", "job-1/rank-0/w": b"2", f"{JOB}/rank-0/model": LARGE}
     assert found("output") == want
@@ -116,7 +116,7 @@ def test_names_that_are_one_file_are_refused_where_they_are(
 ) -> None:
     """As on macOS and Windows: the second name cannot be made."""
     made: set[str] = set()
-    real = local_files.claim
+    real = _local_files.create_exclusively
 
     def claim(target: str, path: str) -> None:
         if made:
@@ -124,7 +124,7 @@ def test_names_that_are_one_file_are_refused_where_they_are(
         made.add(target)
         real(target, path)
 
-    monkeypatch.setattr(engine, "claim", claim)
+    monkeypatch.setattr(engine, "create_exclusively", claim)
     with pytest.raises(Invalid) as caught:
         get(Server({one: b"1", other: b"2"}), resume=resume)
     assert caught.value.code == "download_name_twice"

@@ -1,4 +1,4 @@
-"""Pieces from the addresses of a store: what becomes of the connection."""
+"""Ranges by presigned URL: what is returned, and what becomes of the connection."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from paddlecloud.client.download import presigned
-from paddlecloud.client.download.presigned import Addresses
-from paddlecloud.net.endpoint import connection_to, split_url
-from paddlecloud.net.http1 import Connection
+from paddlecloud.client.download._presigned import fetch
+from paddlecloud.net.pool import Pool
 
-CONTENT = b"0123456789"
+CONTENT = bytes(range(256)) * 16384
 
 
 class _Store(BaseHTTPRequestHandler):
@@ -46,57 +44,35 @@ def url() -> Iterator[str]:
         server.server_close()
 
 
-@pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[Connection]:
-    found: list[Connection] = []
-
-    def noted(url: str) -> Connection:
-        found.append(connection_to(url))
-        return found[-1]
-
-    monkeypatch.setattr(presigned, "connection_to", noted)
-    return found
+def idle(pool: Pool) -> int:
+    return sum(map(len, pool._idle.values()))
 
 
-def test_a_connection_serves_one_piece_after_the_other(url: str, made: list[Connection]) -> None:
-    store, came = Addresses(), bytearray()
-    for start in (0, 5):
-        got = store.fetch(url, start, 5, came.extend)
-        assert got == hashlib.sha256(CONTENT[start : start + 5]).hexdigest()
-    store.close()
-    assert came == CONTENT
-    assert len(made) == 1
+def test_a_connection_serves_one_range_after_the_other(url: str) -> None:
+    received = bytearray()
+    with Pool() as pool:
+        for start in (0, 5):
+            got = fetch(pool, url, start, 5, received.extend)
+            assert got == hashlib.sha256(CONTENT[start : start + 5]).hexdigest()
+            assert idle(pool) == 1
+    assert received == CONTENT[:10]
 
 
-def test_a_piece_that_is_not_whole_is_none(url: str, made: list[Connection]) -> None:
-    assert Addresses().fetch(url, 5, 6, lambda piece: None) == ""
-    assert made[0]._stream is None
+def test_a_range_that_is_not_whole_counts_as_none(url: str) -> None:
+    with Pool() as pool:
+        assert fetch(pool, url, len(CONTENT) - 5, 6, lambda block: None) == ""
 
 
-def test_no_connection_stays_open_when_bytes_cannot_be_kept(
-    url: str, made: list[Connection]
-) -> None:
+def test_a_bucket_that_cannot_be_reached_gives_nothing() -> None:
+    with Pool() as pool:
+        assert fetch(pool, "http://127.0.0.1:1/bucket/key", 0, 5, lambda block: None) == ""
+
+
+def test_no_connection_stays_open_when_bytes_cannot_be_kept(url: str) -> None:
     def full(_: bytes) -> None:
         raise OSError("no space")
 
-    with pytest.raises(OSError, match="no space"):
-        Addresses().fetch(url, 0, 5, full)
-    assert made[0]._stream is None
-
-
-class Snatched(list[Connection]):
-    """Another thread takes the last connection between the look at it and the taking."""
-
-    def __bool__(self) -> bool:
-        found = len(self) > 0
-        self.clear()
-        return found
-
-
-def test_two_threads_that_want_the_last_connection_both_get_one(
-    url: str, made: list[Connection]
-) -> None:
-    store = Addresses()
-    store._idle[split_url(url)] = Snatched([connection_to(url)])
-    assert store.fetch(url, 0, 5, lambda piece: None)
-    store.close()
+    with Pool() as pool:
+        with pytest.raises(OSError, match="no space"):
+            fetch(pool, url, 0, len(CONTENT), full)
+        assert idle(pool) == 0

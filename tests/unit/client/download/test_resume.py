@@ -5,25 +5,24 @@ from __future__ import annotations
 import errno
 import json
 import os
-from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from paddlecloud.client.download import local_files, presigned, ranges
+from paddlecloud.client.download import _local_files, _ranges, engine
 from paddlecloud.client.download.listing import NAME_TWICE
-from paddlecloud.client.download.staging import part_of
+from paddlecloud.client.download.staging import staging_dir
 from paddlecloud.model.errors import Conflict, Invalid, Retry, TooMany, Unreachable
 from paddlecloud.net import retry
-from tests.unit.client.downloading import (
+from tests.unit.client.download_server import (
     JOB,
     LARGE,
+    LOCATIONS,
     LOG,
     MODEL,
     PIECE,
-    WAYS,
     WHERE,
     Server,
     found,
@@ -44,7 +43,7 @@ def test_nothing_of_an_older_and_longer_file_stays(known: bool, size: int) -> No
     interrupted(server, 4)
     server.files[MODEL], server.versions[MODEL] = b"n" * size, "2"
     result = get(server, resume=True, known=known)
-    assert (result.complaints(), result.kept) == ([], 0)
+    assert (result.errors(), result.kept) == ([], 0)
     assert found("output") == {f"{JOB}/rank-0/model": b"n" * size}
 
 
@@ -86,9 +85,9 @@ def test_pieces_of_a_bucket_stay_when_the_server_takes_over(
 ) -> None:
     server = Server({MODEL: LARGE})
     from_bucket(monkeypatch, pieces_until(3 * PIECE))
-    interrupted(server, 1, known=True, ways=WAYS)
+    interrupted(server, 1, known=True, locations=LOCATIONS)
     result = get(server, known=True, resume=True)
-    assert (result.kept, result.complaints()) == (4 * PIECE, [])
+    assert (result.kept, result.errors()) == (4 * PIECE, [])
     assert found("output") == {f"{JOB}/rank-0/model": LARGE}
 
 
@@ -100,15 +99,15 @@ def test_pieces_of_a_bucket_are_not_mixed_with_another_file_as_long(
     rows = server.rows(known=True)
     from_bucket(monkeypatch, pieces_until(3 * PIECE))
     if resumed:
-        interrupted(server, 1, rows=rows, ways=WAYS)
+        interrupted(server, 1, rows=rows, locations=LOCATIONS)
     server.files[MODEL] = LARGE[::-1]
     if resumed:
         rows = server.rows()  # in the same second, and now nobody knows its digest
         server.appended[MODEL] = f"{len(LARGE)}-2020-05-17T10:15:31Z-1"
     else:
         server.versions[MODEL] = "2"
-    result = get(server, rows=rows, ways=WAYS, resume=resumed)
-    assert result.complaints() == []
+    result = get(server, rows=rows, locations=LOCATIONS, resume=resumed)
+    assert result.errors() == []
     assert found("output") == {f"{JOB}/rank-0/model": LARGE[::-1]}
 
 
@@ -124,16 +123,16 @@ def test_a_small_file_that_is_replaced_in_the_same_second_is_seen(finished: bool
         get(server, **how)
     else:
         interrupted(server, 2, **how)
-    rest = [] if finished else [*range(PIECE, len(LARGE), PIECE)]
+    rest = [*range(0 if finished else PIECE, len(LARGE), PIECE)]
     server.files[MODEL] = b"two"
     server.asked.clear()
     later = how | {"now": NOW, "resume": True}
-    assert get(server, **later).complaints() == []
+    assert get(server, **later).errors() == []
     assert found("output")[f"{JOB}/rank-0/model"] == b"two"
-    # Whether the large one was replaced as well, its version tells.
-    assert [start for path, start in server.asked if path == LOG] == [0] * finished + rest
+    # The version of an unfinished large file shows whether it was replaced as well.
+    assert [start for path, start in server.asked if path == LOG] == rest
     server.asked.clear()
-    assert get(server, **later).complaints() == []
+    assert get(server, **later).errors() == []
     assert server.asked == []
 
 
@@ -147,7 +146,7 @@ def test_a_large_file_that_is_replaced_in_the_same_second_is_seen(gone: bool) ->
     if gone:
         del server.files[MODEL]
     result = get(server, rows=rows, now=NOW, records="records", resume=True)
-    assert [*result.named] == ["download_gone"] * gone
+    assert [*result.problems] == ["download_gone"] * gone
     want = LARGE if gone else LARGE[::-1]
     assert found("output")[f"{JOB}/rank-0/model"] == want
 
@@ -178,7 +177,7 @@ def test_a_file_system_that_tells_late_that_it_is_full_is_understood(
     """As NFS does; only what is written is meant, and not what the test itself closes."""
     server = Server({MODEL: LARGE[:PIECE]})
 
-    class Full(local_files.Writer):
+    class Full(_local_files.Writer):
         def write(self, chunk: bytes) -> None:
             monkeypatch.setattr(os, call, full)
 
@@ -213,24 +212,6 @@ def test_names_that_are_one_file_cost_nothing_that_came_before() -> None:
     assert get(server, resume=True).kept == 4 * PIECE
 
 
-@pytest.mark.parametrize("code", ["", "path_unsafe"])
-def test_connections_to_a_bucket_are_closed_however_it_ends(
-    monkeypatch: pytest.MonkeyPatch, code: str
-) -> None:
-    server = Server({MODEL: LARGE})
-    from_bucket(monkeypatch, pieces_until(2 * PIECE))
-    closed: list[object] = []
-    monkeypatch.setattr(presigned.Addresses, "close", lambda of: closed.append(of))
-
-    def refuse() -> None:
-        raise Invalid(code, path=MODEL)
-
-    server.meanwhile = refuse if code else server.meanwhile
-    with pytest.raises(Invalid) if code else nullcontext():
-        get(server, ways=WAYS, known=True)
-    assert len(closed) == 1
-
-
 def test_what_a_server_refuses_costs_nothing_that_came() -> None:
     server = Server({MODEL: LARGE})
 
@@ -245,62 +226,34 @@ def test_what_a_server_refuses_costs_nothing_that_came() -> None:
     assert get(server, resume=True).kept == 3 * PIECE
 
 
-class Windows:
-    """Where no file can lose its name while somebody has it open."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._open: dict[str, int] = {}
-        opened, closed, unlink = local_files.Writer.__init__, local_files.Writer.close, os.unlink
-        targets: dict[object, str] = {}
-
-        def begin(writer: local_files.Writer, target: str, *how: Any) -> None:
-            opened(writer, target, *how)
-            targets[writer] = target
-            self._open[target] = self._open.get(target, 0) + 1
-
-        def end(writer: local_files.Writer) -> None:
-            self._open[targets[writer]] -= 1
-            closed(writer)
-
-        def remove(path: str, **how: Any) -> None:
-            if self._open.get(path):
-                raise PermissionError(errno.EACCES, "somebody has it open", path)
-            unlink(path, **how)
-
-        monkeypatch.setattr(local_files.Writer, "__init__", begin)
-        monkeypatch.setattr(local_files.Writer, "close", end)
-        monkeypatch.setattr(os, "unlink", remove)
-
-
-@pytest.mark.parametrize("size", [len(LARGE) + 900, 1500], ids=["longer", "shorter"])
-@pytest.mark.parametrize("cut", [True, False], ids=["interrupted", "at once"])
-def test_a_file_that_is_replaced_while_another_thread_writes_it_on_windows(
-    monkeypatch: pytest.MonkeyPatch, size: int, cut: bool
-) -> None:
-    Windows(monkeypatch)
+def test_a_range_of_an_earlier_version_is_not_written_into_the_file() -> None:
+    """Its thread has the file open and notices before its next write that it was restarted."""
     server = Server({MODEL: LARGE})
     rows = server.rows()
-    target = str(Path(part_of("output"), "files", JOB, "rank-0/model"))
-    other: list[local_files.Writer] = []
+    refused: list[int] = []
+    stale: list[_local_files.Writer] = []
+    real = engine._Download._writer
+
+    def writer(of: Any, file: Any, start: int, generation: int) -> _local_files.Writer:
+        if start == PIECE and not stale:
+            stale.append(real(of, file, 4 * PIECE, generation))
+        return real(of, file, start, generation)
 
     def replaced() -> None:
         if len(server.asked) == 2:
-            other.append(local_files.Writer(target, MODEL, 4 * PIECE, lambda: None))
-            server.files[MODEL], server.versions[MODEL] = b"n" * size, "2"
-        if len(server.asked) == 5 and cut:
-            raise KeyboardInterrupt
-        if len(server.asked) == 5:
-            other[0].write(LARGE[4 * PIECE : 5 * PIECE])
+            server.files[MODEL], server.versions[MODEL] = b"n" * 1500, "2"
+        if stale and len(server.asked) > 3:
+            try:
+                stale[0].write(LARGE[4 * PIECE :])
+            except engine._Restarted:
+                refused.append(len(server.asked))
 
     server.meanwhile = replaced
-    if cut:
-        with pytest.raises(KeyboardInterrupt):
-            get(server, rows=rows)
-        server.meanwhile = lambda: None
-        other[0].close()
-        rows = server.rows()
-    get(server, rows=rows, resume=cut)
-    assert found("output") == {f"{JOB}/rank-0/model": b"n" * size}
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(engine._Download, "_writer", writer)
+        get(server, rows=rows)
+    assert found("output") == {f"{JOB}/rank-0/model": b"n" * 1500}
+    assert refused
 
 
 @pytest.mark.parametrize("size", [10_000_000, 30_000_000])
@@ -308,8 +261,8 @@ def test_a_file_that_is_replaced_while_another_thread_writes_it_on_windows(
 def test_a_kill_costs_a_twentieth_at_most(
     monkeypatch: pytest.MonkeyPatch, size: int, after: int
 ) -> None:
-    monkeypatch.setattr(ranges, "PIECE", 8 * 2**20)
-    monkeypatch.setattr(ranges, "at_once", lambda _: 4)
+    monkeypatch.setattr(_ranges, "MAX_RANGE", 8 * 2**20)
+    monkeypatch.setattr(_ranges, "concurrency", lambda *_, **__: 4)
     server = Server({MODEL: (LARGE * (size // len(LARGE) + 1))[:size]})
     interrupted(server, after)
     get(server, resume=True)
@@ -324,7 +277,7 @@ def test_what_came_in_pieces_of_another_size_is_not_fetched_again(
 ) -> None:
     server = Server({MODEL: LARGE})
     interrupted(server, 4, known=known)
-    monkeypatch.setattr(ranges, "PIECE", later)
+    monkeypatch.setattr(_ranges, "MAX_RANGE", later)
     assert get(server, resume=True, known=known).kept == 4 * PIECE
     assert server.asked == [(MODEL, start) for start in range(4 * PIECE, len(LARGE), later)]
     assert found("output") == {f"{JOB}/rank-0/model": LARGE}
@@ -333,7 +286,7 @@ def test_what_came_in_pieces_of_another_size_is_not_fetched_again(
 def test_a_journal_that_does_not_tell_how_long_its_pieces_are_tells_of_none() -> None:
     server = Server({MODEL: LARGE})
     interrupted(server, 4)
-    path = Path(part_of("output"), "journal")
+    path = Path(staging_dir("output"), "journal")
     facts = [json.loads(line) for line in path.read_text().splitlines() if line]
     path.write_text("\n".join(json.dumps(fact[:5]) for fact in facts if fact != WHERE))
     path.write_text(f"{json.dumps(WHERE)}\n{path.read_text()}")
@@ -345,7 +298,7 @@ def test_of_an_earlier_journal_pieces_count_where_the_whole_can_be_compared() ->
     for known, kept in ((True, 4 * PIECE), (False, 0)):
         server = Server({MODEL: LARGE})
         interrupted(server, 4, directory=f"{known}")
-        path = Path(part_of(f"{known}"), "journal")
+        path = Path(staging_dir(f"{known}"), "journal")
         facts = [json.loads(line) for line in path.read_text().splitlines() if line]
         earlier = [fact if fact == WHERE else fact[:6] for fact in facts]
         path.write_text("\n".join(map(json.dumps, earlier)))
@@ -359,19 +312,19 @@ def test_a_damaged_piece_of_a_file_without_a_digest_is_fetched_again(
 ) -> None:
     server = Server({MODEL: LARGE, LOG: LARGE})
     interrupted(server, 10)
-    here = Path(part_of("output"), "files", JOB, "rank-0/model")
+    here = Path(staging_dir("output"), "files", JOB, "rank-0/model")
     content = bytearray(LARGE)
     content[PIECE + 100] ^= 1
     here.write_bytes(content if kind != "all of it" else bytes(len(LARGE)))
     if kind == "cannot be read":
-        real = local_files._digest_at
+        real = _local_files._range_digest
 
         def fail(file: Any, start: int, length: int) -> str:
             if file.name == str(here.absolute()):
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
             return real(file, start, length)
 
-        monkeypatch.setattr(local_files, "_digest_at", fail)
+        monkeypatch.setattr(_local_files, "_range_digest", fail)
     heard: list[int] = []
     result = get(server, resume=True, progress=heard.append)
     assert found("output") == {f"{JOB}/rank-0/model": LARGE, f"{JOB}/log/trainer-0.log": LARGE}
@@ -384,7 +337,7 @@ def test_a_damaged_piece_of_a_file_without_a_digest_is_fetched_again(
 def test_what_is_compared_as_a_whole_is_not_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server({MODEL: LARGE})
     interrupted(server, 4, known=True)
-    monkeypatch.delattr(local_files, "_digest_at")
+    monkeypatch.delattr(_local_files, "_range_digest")
     assert get(server, resume=True, known=True).kept == 4 * PIECE
     assert found("output") == {f"{JOB}/rank-0/model": LARGE}
 
@@ -392,9 +345,9 @@ def test_what_is_compared_as_a_whole_is_not_read_twice(monkeypatch: pytest.Monke
 def test_a_small_file_that_changes_all_the_time_comes_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ranges, "LITTLE", 0)
-    monkeypatch.setattr(ranges, "LEAST", PIECE)
-    monkeypatch.setattr(ranges, "PIECE", 10 * PIECE)
+    monkeypatch.setattr(_ranges, "SMALL_DOWNLOAD", 0)
+    monkeypatch.setattr(_ranges, "MIN_RANGE", PIECE)
+    monkeypatch.setattr(_ranges, "MAX_RANGE", 10 * PIECE)
     server = Server({MODEL: LARGE})
 
     def replace() -> None:

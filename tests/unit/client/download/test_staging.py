@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.client.download.staging import part_of
+from paddlecloud.client.download import _journal
+from paddlecloud.client.download.staging import staging_dir
 from paddlecloud.messages import LANGUAGES
 from paddlecloud.model.errors import Conflict, Invalid, PaddleCloudError, Retry
-from tests.unit.client.downloading import (
+from tests.unit.client.download_server import (
     FILES,
     JOB,
     LARGE,
@@ -75,10 +76,10 @@ def test_an_edit_after_an_interrupted_addition_stays(server: Server) -> None:
     server.broken.add(f"output/{JOB}/zz")
     with pytest.raises(Retry):
         get(server, rows=[*server.rows(), never], **KEPT)
-    assert Path(part_of("output"), "files", JOB, "log/trainer-0.log").read_bytes() == b"newer"
+    assert Path(staging_dir("output"), "files", JOB, "log/trainer-0.log").read_bytes() == b"newer"
     edit(LOG_HERE)
     for _ in range(2):
-        assert get(server, **KEPT).named == edited(f"{JOB}/log/trainer-0.log")
+        assert get(server, **KEPT).problems == edited(f"{JOB}/log/trainer-0.log")
         assert LOG_HERE.read_bytes() == b"mine"
 
 
@@ -93,16 +94,16 @@ def test_a_part_of_what_is_not_wanted_any_more_gets_no_name(
     server.faults = [*[""] * pieces, *["cut 100"] * 100]
     with pytest.raises(Retry):
         get(server, rows=[row for row in server.rows() if row["path"] == MODEL], **KEPT)
-    (half,) = found(Path(part_of("output"), "files")).values()
+    (half,) = found(Path(staging_dir("output"), "files")).values()
     assert len(half) < len(LARGE)
     server.faults = []
     result = get(server, rows=[log], **KEPT)
-    assert (result.files, result.complaints()) == (1, [])
+    assert (result.files, result.errors()) == (1, [])
     assert [path for path in Path("output").rglob("*") if path.is_file()] == [LOG_HERE]
-    assert not Path(part_of("output")).exists()
+    assert not Path(staging_dir("output")).exists()
     edit(MODEL_HERE, LARGE)
     renew(server, MODEL)
-    assert get(server, **KEPT).named == edited(f"{JOB}/rank-0/model")
+    assert get(server, **KEPT).problems == edited(f"{JOB}/rank-0/model")
     assert MODEL_HERE.read_bytes() == LARGE
 
 
@@ -113,10 +114,10 @@ def test_an_edit_while_a_newer_file_comes_stays(server: Server, name: str) -> No
     place = Path("output", JOB, name)
     once(server, lambda: edit(place, b"yours"))  # as long as the newer one
     for _ in range(2):
-        assert get(server, **KEPT).named == edited(f"{JOB}/{name}")
+        assert get(server, **KEPT).problems == edited(f"{JOB}/{name}")
         assert place.read_bytes() == b"yours"
     place.unlink()
-    assert get(server, **KEPT).complaints() == []
+    assert get(server, **KEPT).errors() == []
     assert place.read_bytes() == b"newer"
 
 
@@ -129,7 +130,7 @@ def test_an_edit_of_what_is_kept_while_something_else_comes_stays(
     once(server, lambda: edit(MODEL_HERE))
     get(server, known=known, **KEPT)
     renew(server, MODEL)
-    assert get(server, known=known, **KEPT).named == edited(f"{JOB}/rank-0/model")
+    assert get(server, known=known, **KEPT).problems == edited(f"{JOB}/rank-0/model")
     assert MODEL_HERE.read_bytes() == b"mine"
 
 
@@ -139,11 +140,11 @@ def test_a_file_of_a_person_in_the_place_of_a_directory_stays(server: Server) ->
     renew(server, f"output/{JOB}/zz/new")
     taken = Path("output", JOB, "zz")
     once(server, lambda: edit(taken))
-    assert get(server, **KEPT).named == edited(f"{JOB}/zz/new")
+    assert get(server, **KEPT).problems == edited(f"{JOB}/zz/new")
     assert taken.read_bytes() == b"mine"
     taken.unlink()
     renew(server, LOG, b"newest")
-    assert get(server, **KEPT).complaints() == []
+    assert get(server, **KEPT).errors() == []
     new = {f"{JOB}/log/trainer-0.log": b"newest", f"{JOB}/zz/new": b"newer"}
     assert found("output") == {**WANT, **new}
 
@@ -155,7 +156,7 @@ def test_nothing_is_made_through_a_link_of_the_same_listing(here: Path) -> None:
     for pairs in ((("l", str(victim)), ("l/.bashrc", "../f")), (("l/x", "../f"), ("l", "d"))):
         directory = f"out-{pairs[0][0][-1]}"
         result = get(server, directory, rows=furnished(server, links(*pairs)))
-        assert result.named["download_links"][-1].startswith("l/")
+        assert result.problems["download_links"][-1].startswith("l/")
         assert list(victim.iterdir()) == []
         assert not os.path.lexists(Path(directory, "l/.bashrc"))
         assert not os.path.lexists(Path(directory, "l/x"))
@@ -169,17 +170,17 @@ def test_nothing_is_made_through_a_link_of_the_same_listing(here: Path) -> None:
 def test_a_link_that_would_lead_out_of_a_finished_download_is_not_made(target: str) -> None:
     server = Server({"f": b"f", "a/b/c/g": b"g"})
     rows = furnished(server, [["x", "dir", 0, "", 0, ""], *links(("a/b/c/d", "../../../x"))])
-    assert get(server, rows=rows, records="records").complaints() == []
+    assert get(server, rows=rows, records="records").errors() == []
     rows = furnished(server, links(("e", target)))
     for directory in ("output", "another"):
         result = get(server, directory, rows=rows, **KEPT)
-        assert result.named == {"download_links": ["e"]}
+        assert result.problems == {"download_links": ["e"]}
         assert not os.path.lexists(Path(directory, "e"))
 
 
 def test_a_link_that_goes_up_from_a_directory_is_made() -> None:
     server = Server({"f": b"f", "a/b/g": b"g"})
-    assert get(server, rows=furnished(server, links(("e", "a/b/../../f")))).complaints() == []
+    assert get(server, rows=furnished(server, links(("e", "a/b/../../f")))).errors() == []
     assert Path("output/e").read_bytes() == b"f"
 
 
@@ -192,7 +193,7 @@ def test_nothing_is_added_through_a_link(here: Path) -> None:
     renew(server, "d/g")
     rows = furnished(server, [*links(("d/l", "f")), ["d/e", "dir", 0, "", 0, ""]])
     result = get(server, rows=rows, **KEPT)
-    assert result.named == {"download_edited": ["d/g"], "download_links": ["d/l"]}
+    assert result.problems == {"download_edited": ["d/g"], "download_links": ["d/l"]}
     assert result.kept == 1
     assert found("elsewhere") == {"d/f": b"f"}
     assert [path.name for path in Path("elsewhere/d").iterdir()] == ["f"]
@@ -205,12 +206,12 @@ def test_nothing_is_fetched_through_a_link_that_was_left_behind(here: Path) -> N
     server.faults = ["", *["cut 0"] * 100]
     with pytest.raises(Retry):
         get(server, records="records")
-    files = Path(part_of("output"), "files")
+    files = Path(staging_dir("output"), "files")
     (files / "zz/g").unlink()
     (files / "zz").rmdir()
     (files / "zz").symlink_to(victim)
     server.faults = []
-    assert get(server, **KEPT).complaints() == []
+    assert get(server, **KEPT).errors() == []
     assert list(victim.iterdir()) == []
     assert found("output") == {"f": b"f", "zz/g": b"g"}
 
@@ -241,7 +242,7 @@ def test_an_unfinished_download_of_another_job_is_not_thrown_away(
         get(server, job_id="job-2", resume=resume)
     assert caught.value.code == "download_dir_other"
     for lang in LANGUAGES:
-        for words in (JOB, "--resume", "--download_dir", part_of("output")):
+        for words in (JOB, "--resume", "--download_dir", staging_dir("output")):
             assert words in caught.value.text(lang)
     assert server.asked == []
     assert get(server, resume=True).kept
@@ -249,17 +250,64 @@ def test_an_unfinished_download_of_another_job_is_not_thrown_away(
 
 def test_one_that_brought_nothing_is_in_nobody_s_way(server: Server) -> None:
     interrupted(server, 0)
-    assert [*get(server, job_id="job-2").named] == ["download_gone"]
+    assert [*get(server, job_id="job-2").problems] == ["download_gone"]
 
 
 def test_a_download_is_known_after_its_file_system_was_mounted_anew(server: Server) -> None:
     """As on NFS and btrfs, whose devices have the numbers that are free then."""
     get(server, records="records")
     (record,) = Path("records").iterdir()
-    what, identity, *more = record.read_text().splitlines()
+    what, identity, *more = filter(None, record.read_text().splitlines())
     known = json.dumps(json.loads(identity) | {"device": 1_000_003})
     record.write_text("\n".join([what, known, *more]))
-    assert get(server, **KEPT).complaints() == []
+    assert get(server, **KEPT).errors() == []
+
+
+def as_of_2026_11_17(record: Path, *, coming: bool) -> None:
+    """Rewrite a record in the former format: versions and stamps apart, and the versions of files
+    that were about to get their names."""
+    source, identity, files = map(json.loads, filter(None, record.read_text().splitlines()))
+    rows = files["files"].items()
+    states = [] if coming else [[path, size, time, "", 0] for path, (size, time, _) in rows]
+    stamps = {} if coming else {path: stamp for path, (_, _, stamp) in rows}
+    lines = [source, identity, *states, {"stamps": stamps, "coming": dict(rows) if coming else {}}]
+    record.write_text("\n".join(map(json.dumps, lines)))
+
+
+@pytest.mark.parametrize("coming", [False, True])
+def test_a_download_that_the_previous_version_finished_gets_what_is_new(
+    server: Server, coming: bool
+) -> None:
+    get(server, records="records")
+    (record,) = Path("records").iterdir()
+    as_of_2026_11_17(record, coming=coming)
+    renew(server, LOG)
+    edit(MODEL_HERE)
+    result = get(server, **KEPT)
+    assert result.problems == edited(f"{JOB}/rank-0/model")
+    assert (LOG_HERE.read_bytes(), MODEL_HERE.read_bytes()) == (b"newer", b"mine")
+
+
+def test_a_download_that_the_previous_version_left_unfinished_is_resumed(server: Server) -> None:
+    """It was killed while it gathered its files, so some are in a directory of their own."""
+    interrupted(server, 4)
+    files = Path(staging_dir("output"), "files")
+    files.rename(files.with_name("ready"))
+    assert get(server, **KEPT).errors() == []
+    assert found("output") == WANT
+    assert not files.parent.exists()
+
+
+def test_the_records_of_the_last_downloads_are_kept(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_journal, "_MAX_RECORDS", 2)
+    for number in range(3):
+        get(server, f"output-{number}", records="records")
+        for age, record in enumerate(sorted(Path("records").iterdir(), key=os.path.getmtime)):
+            os.utime(record, (1000 * number + age, 1000 * number + age))
+    assert refused(server, "output-0", **KEPT) == "download_dir_foreign"
+    assert get(server, "output-2", **KEPT).errors() == []
 
 
 def test_a_link_to_an_earlier_download_is_that_download(server: Server, here: Path) -> None:
@@ -269,7 +317,7 @@ def test_a_link_to_an_earlier_download_is_that_download(server: Server, here: Pa
     renew(server, LOG)
     for name in ("link", "above/result"):
         assert refused(server, name) == "download_dir_exists"
-        assert get(server, name, **KEPT).complaints() == []
+        assert get(server, name, **KEPT).errors() == []
     assert found("deep/result")[f"{JOB}/log/trainer-0.log"] == b"newer"
     assert (here / "link").is_symlink()
     assert sorted(path.name for path in (here / "deep").iterdir()) == ["result"]
@@ -296,7 +344,7 @@ def test_every_name_that_a_directory_can_have_is_taken(server: Server, name: str
     with pytest.raises(Retry):
         get(server, name)
     server.faults = []
-    assert get(server, name, resume=True).complaints() == []
+    assert get(server, name, resume=True).errors() == []
     assert found(name) == WANT
     assert [path.name for path in Path().iterdir()] == [name]
 
@@ -308,7 +356,7 @@ def test_what_others_put_in_the_place_of_the_hidden_directory_is_refused(
 ) -> None:
     victim = here / "victim"
     victim.mkdir()
-    part = Path(part_of("output"))
+    part = Path(staging_dir("output"))
     make: dict[str, Callable[[], object]] = {
         "link": lambda: part.symlink_to(victim),
         "dangling": lambda: part.symlink_to("nowhere"),
@@ -322,13 +370,13 @@ def test_what_others_put_in_the_place_of_the_hidden_directory_is_refused(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory to somebody else")
 def test_a_hidden_directory_of_somebody_else_is_refused(server: Server, here: Path) -> None:
-    part = Path(part_of("output"))
+    part = Path(staging_dir("output"))
     part.mkdir()
     os.chown(part, 12345, 12345)
     assert refused(server) == "download_part_foreign"
     assert list(part.iterdir()) == []
     os.chown(here, 12345, 12345)  # who can do there what they want anyway
-    assert get(server).complaints() == []
+    assert get(server).errors() == []
 
 
 def test_a_file_that_cannot_be_put_into_its_directory_is_named(
@@ -344,7 +392,7 @@ def test_a_file_that_cannot_be_put_into_its_directory_is_named(
         patched.setattr(os, "replace", replace)
         get(server, **KEPT)
     assert caught.value.params["path"] == str(LOG_HERE.absolute())
-    assert get(server, **KEPT).complaints() == []
+    assert get(server, **KEPT).errors() == []
     assert LOG_HERE.read_bytes() == b"newer"
 
 
@@ -375,9 +423,9 @@ def test_a_download_that_was_killed_in_its_last_moment_is_known(
     killed(monkeypatch, server, "rename", after=1)
     assert found("output") == WANT
     server.asked.clear()
-    assert get(server, **KEPT).complaints() == []
+    assert get(server, **KEPT).errors() == []
     assert server.asked == []
-    assert not Path(part_of("output")).exists()
+    assert not Path(staging_dir("output")).exists()
 
 
 @pytest.mark.parametrize("between", [True, False], ids=["later", "at once"])
@@ -393,11 +441,11 @@ def test_files_that_got_their_names_before_a_kill_are_known(
         assert get(server, rows=[row for row in server.rows() if row["path"] == LOG], **KEPT).files
     for path in FILES:
         renew(server, path, b"newest")
-    assert get(server, **KEPT).complaints() == []
+    assert get(server, **KEPT).errors() == []
     assert set(found("output").values()) == {b"newest"}
 
 
-@pytest.mark.parametrize(("work", "after"), [("replace", 0), ("replace", 2), ("rename", 0)])
+@pytest.mark.parametrize(("work", "after"), [("replace", 0), ("rename", 0)])
 def test_a_download_that_went_on_and_was_killed_in_its_last_moment_has_it_all(
     server: Server, monkeypatch: pytest.MonkeyPatch, work: str, after: int
 ) -> None:
@@ -415,10 +463,10 @@ def test_a_download_that_went_on_and_was_killed_in_its_last_moment_has_it_all(
         get(server, rows=rows, **KEPT)
     assert not Path("output").exists()
     server.asked.clear()
-    assert get(server, rows=rows, **KEPT).complaints() == []
+    assert get(server, rows=rows, **KEPT).errors() == []
     assert (found("output"), server.asked) == (WANT, [])
     assert sorted(path.name for path in Path("output").iterdir()) == ["e", JOB, "l"]
-    assert not Path(part_of("output")).exists()
+    assert not Path(staging_dir("output")).exists()
 
 
 OF_LOG: dict[str, Any] = {**KEPT, "prefix": f"output/{JOB}/log"}
@@ -434,21 +482,21 @@ def test_what_a_smaller_prefix_does_not_mean_is_kept(server: Server) -> None:
         assert (found("output"), server.asked) == ({f"{JOB}/log/trainer-0.log": b"hello\n"}, [])
     assert told == ["download_rest"] * 2
     result = get(server, prefix="/", **KEPT, **how)
-    assert (result.kept, result.complaints()) == (len(FILES[LOG]) + 3 * PIECE, [])
+    assert (result.kept, result.errors()) == (len(FILES[LOG]) + 3 * PIECE, [])
     assert found("output") == WANT
     assert told == ["download_rest"] * 2
-    assert not Path(part_of("output")).exists()
+    assert not Path(staging_dir("output")).exists()
 
 
 def test_of_what_smaller_prefixes_brought_in_turn_nothing_stays_hidden(server: Server) -> None:
     interrupted(server, 4)
     rows = {row["path"]: row for row in server.rows()}
     get(server, rows=[rows[LOG]], **OF_LOG)
-    assert Path(part_of("output")).exists()
+    assert Path(staging_dir("output")).exists()
     result = get(server, rows=[rows[MODEL]], prefix=MODEL, **KEPT)
-    assert (result.kept, result.complaints()) == (3 * PIECE, [])
+    assert (result.kept, result.errors()) == (3 * PIECE, [])
     assert set(found("output")) == {f"{JOB}/log/trainer-0.log", f"{JOB}/rank-0/model"}
-    assert not Path(part_of("output")).exists()
+    assert not Path(staging_dir("output")).exists()
 
 
 def test_a_directory_of_which_there_is_no_record_is_told_as_such(

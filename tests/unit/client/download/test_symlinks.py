@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.client.download.symlinks import make_links
+from paddlecloud.client.download._symlinks import make_links
 
 
 def test_a_link_has_the_separators_of_its_system(

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from paddlecloud.client.display import check_name, shown
-from paddlecloud.client.download.staging import part_of
+from paddlecloud.client.download.staging import staging_dir
 from paddlecloud.client.scan import walk as scan_walk
 from paddlecloud.client.scan.walk import scan
 from paddlecloud.messages import LANGUAGES, render
@@ -120,7 +120,7 @@ def test_environments_and_caches_are_left_out(tmp_path: Path, left_out: str) -> 
 def test_a_download_that_was_cut_is_left_out(tmp_path: Path) -> None:
     """By the name that it has where downloads land; a rule brings it back."""
     for final in ("output", ".hidden", "n" * 250):
-        (Path(part_of(str(tmp_path / final))) / "files").mkdir(parents=True)
+        (Path(staging_dir(str(tmp_path / final))) / "files").mkdir(parents=True)
     tree(
         tmp_path,
         {".paddlecloud-part": b"", "x.paddlecloud-part/f": b"", ".a.paddlecloud-part": b""},

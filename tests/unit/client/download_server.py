@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from paddlecloud.client.download import engine, listing, presigned
+from paddlecloud.client.download import _presigned, engine, listing
 from paddlecloud.client.download.engine import Result
 from paddlecloud.client.transport import Transport
 from paddlecloud.model.errors import Conflict, NotFound, Retry
@@ -75,6 +75,7 @@ class Server:
         self.appended: dict[str, str] = {}
         """Versions of files that only grow."""
         self.sent = 0
+        self.pool = None
         self.meanwhile: Callable[[], None] = lambda: None
 
     def rows(self, *, known: bool = False) -> list[dict[str, Any]]:
@@ -116,7 +117,6 @@ class Server:
 
 def get(server: Server, directory: str = "output", **how: Any) -> Result:
     rows = how.pop("rows", None) or server.rows(known=how.pop("known", False))
-    rows = listing.with_ways(rows, how.pop("ways", {}))
     how = {"now": NOW, **how}
     job_id = how.pop("job_id", JOB)
     return engine.download(cast("Transport", server), job_id, rows, directory, **how)
@@ -166,11 +166,11 @@ def from_bucket(monkeypatch: pytest.MonkeyPatch, answer: Callable[[int], bytes])
         write(data)
         return hashlib.sha256(data).hexdigest() if data else ""
 
-    monkeypatch.setattr(presigned.Addresses, "fetch", fetch)
+    monkeypatch.setattr(_presigned, "fetch", fetch)
 
 
 def pieces_until(end: int) -> Callable[[int], bytes]:
     return lambda start: LARGE[start : start + PIECE] if start < end else b""
 
 
-WAYS = {MODEL: "http://bucket/model"}
+LOCATIONS = {MODEL: "http://bucket/model"}
