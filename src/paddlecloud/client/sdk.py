@@ -298,9 +298,9 @@ class Client:
             locations = {path: at for path, at in locations.items() if not at.startswith("/")}
         files = answer["files"]
         if prefix is not None:
-            from paddlecloud.client.download.listing import furnished  # noqa: PLC0415 - seldom needed
+            from paddlecloud.client.download.listing import with_snapshot  # noqa: PLC0415 - seldom needed
 
-            files = furnished(self.transport, job_id, prefix, files)
+            files = with_snapshot(self.transport, job_id, prefix, files)
         said = answer.get("job_status") or "", answer.get("left_behind") or ""
         return Listing(f"output/{job_id}" if prefix is None else prefix, files, locations, *said)
 

@@ -1,25 +1,24 @@
-"""Links of a download: each leads to something in the download directory, or is not made.
+"""Symbolic links of a download: each stays in the download directory, or is not made.
 
-A listing may come from a server that means harm, and what it names lies among a person's files. So
-nothing is made below a link, a link is looked at before it is made, and it must stay harmless
-whatever is added to the directory later.
+A listing may come from a hostile server, and the download lies among the user's files. So nothing
+is created below a link, a link is checked before it is made, and it must stay in the directory
+whatever is added later.
 """
 
-# pathlib costs 8 ms:
-# ruff: noqa: PTH103, PTH112, PTH114, PTH117, PTH118, PTH120, PTH211
+# ruff: noqa: PTH103, PTH112, PTH114, PTH117, PTH118, PTH120, PTH211 - paths are text
 
 from __future__ import annotations
 
 import os
 from stat import S_ISDIR
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
 
 def make_links(root: str, targets: Mapping[str, str]) -> list[str]:
-    """Make links of these names below `root`; those that cannot be made or would lead out."""
+    """Make links of these names below `root`; the names of those that are not made."""
     root = os.path.realpath(root)
     return [
         name
@@ -29,13 +28,13 @@ def make_links(root: str, targets: Mapping[str, str]) -> list[str]:
 
 
 def is_barred(root: str, name: str) -> bool:
-    """Whether the way to a name below `root` leads through what is no directory, as a link is."""
+    """Whether the path to a name below `root` leads through a link or a file."""
     above = root
     for part in name.split("/")[:-1]:
         above = os.path.join(above, part)
         try:
             status = os.lstat(above)
-        except OSError:  # nor is anything below it
+        except OSError:  # it does not exist
             return False
         if not S_ISDIR(status.st_mode):
             return True
@@ -58,15 +57,15 @@ def _is_linked(root: str, name: str, target: str) -> bool:
         if not _stays_in(link, target, root):
             return False
         os.symlink(target.replace("/", os.sep), link)
-    except (OSError, ValueError):  # a name that no system takes
+    except (OSError, ValueError):  # not a valid name
         return False
     return True
 
 
 def _stays_in(link: str, target: str, root: str) -> bool:
-    """Whether a link would lead to below `root`, whatever else gets a name there later.
+    """Whether a link would lead below `root`, whatever is created there later.
 
-    So it goes up only from what is a directory already: a link in that place would lead elsewhere.
+    So it may go up only from an existing directory: a link created in its place could lead out.
     """
     if os.path.isabs(target):
         return False

@@ -152,9 +152,9 @@ def download(  # noqa: PLR0913 - all but four are options
     an unfinished download into the same directory is continued, and a finished one, which the
     directory `records` lists, gets what is new; files that the user changed there stay. Data of
     files that `prefix` does not mean is kept for a download that does. After an error the staging
-    directory is kept. A file that cannot be fetched is left out and named by the result. `now`
-    (epoch seconds) tells which files are so new that another version may get the same time: these
-    are fetched again with `resume`, unless their sha256 is known.
+    directory is kept. A file that cannot be fetched is left out and named by the result. A file
+    that is so new at `now` (epoch seconds) that its next version may get the same time is fetched
+    again with `resume`, unless its sha256 is known.
     """
     locations = locations or {}
     settled = strftime("%Y-%m-%dT%H:%M:%SZ", gmtime(now - MAX_AHEAD - _SECOND))

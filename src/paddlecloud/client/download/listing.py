@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     Row = dict[str, Any]
 
 
-def furnished(
+def with_snapshot(
     transport: Transport, job_id: str, prefix: str | None, rows: Sequence[Row]
 ) -> list[Row]:
-    """The rows of a listing below `prefix` as a person lists and `downloads.download` takes them:
-    with links and empty directories in their places."""
+    """The rows of a listing below `prefix`, with the links, empty directories and executable bits
+    of the submitted snapshot."""
     wanted = (prefix or "").lstrip("/")
     if prefix is None or wanted.startswith(f"output/{job_id}"):
         return [*rows]
     try:
         how: dict[str, Any] = {"schema": response_schemas.SNAPSHOT, "most": MAX_LISTING}
         answer = transport.get(f"/jobs/{job_id}/snapshot", **how)
-    except NotFound:  # the job was deleted since it was listed: who gets its files is told so
+    except NotFound:  # the job was deleted since; the download fails with a sentence about it
         return [*rows]
     entries = answer["entries"]
     is_meant = means(wanted, [row["path"] for row in rows] + [*map(_name, entries)])
@@ -45,8 +45,8 @@ def furnished(
 def with_entries(
     rows: Sequence[Row], entries: Sequence[Sequence[Any]], time: str = ""
 ) -> list[Row]:
-    """The rows, and those entries of a snapshot that are links or directories without anything,
-    each with that time."""
+    """The rows, and the links and empty directories among the entries of a snapshot, with that
+    time."""
     listed = {row["path"] for row in rows}
     executable = {path for path, _, _, _, is_executable, _ in entries if is_executable}
     found = [row | {"executable": True} if row["path"] in executable else row for row in rows]

@@ -22,7 +22,7 @@ def test_a_snapshot_is_asked_for_only_with_submitted_files(prefix: str | None, a
 
     paths: list[str] = []
     rows = Server({"bin/run.sh": b"true\n"}).rows()
-    got = listing.furnished(cast("Transport", Snapshots()), JOB, prefix, rows)
+    got = listing.with_snapshot(cast("Transport", Snapshots()), JOB, prefix, rows)
     assert paths == ([f"/jobs/{JOB}/snapshot"] if asked else [])
     want = {None: 1, "/": 5, "bin": 1}.get(prefix, 1)
     assert len(got) == want
@@ -51,5 +51,5 @@ def test_a_link_or_an_empty_directory_is_meant_by_its_name(prefix: str, want: li
         def get(self, path: str, **_: object) -> dict[str, Any]:
             return {"entries": entries}
 
-    got = listing.furnished(cast("Transport", Snapshots()), JOB, prefix, rows)
+    got = listing.with_snapshot(cast("Transport", Snapshots()), JOB, prefix, rows)
     assert [row["path"] for row in got] == want
