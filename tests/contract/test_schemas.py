@@ -61,7 +61,6 @@ ANSWERS: dict[str, Schema] = {
     "GET /admin/jobs": response_schemas.JOBS,
     "GET /admin/pools": response_schemas.POOLS,
     "GET /admin/audit": response_schemas.EVENTS,
-    "POST /admin/verify": response_schemas.VERIFIED,
 }
 ADDRESSES = frozenset(("addresses", "urls", "ways"))
 """What holds addresses that can be asked."""

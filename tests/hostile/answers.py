@@ -52,8 +52,6 @@ POOL = {"name": "local", "backend": "local", "public": False, "preemption": Fals
         "job_types": ["cpu"], "nodes": [NODE], "note": "full"}  # fmt: skip
 EVENT = {"number": 1, "at": AT, "actor": "ann", "source": "cli", "action": "x", "target": "y",
          "detail": {"a": 1}}  # fmt: skip
-DAMAGED = {"kind": "output", "user_id": "ann", "sha256": SHA256, "size": 7, "paths": ["a"],
-           "jobs": [JOB], "snapshots": [], "aside": ""}  # fmt: skip
 COMMAND = {"id": "c1", "job_id": JOB, "worker": "trainer-0", "argv": ["ls"], "created_at": AT,
            "ended_at": None, "exit_code": None, "cause": "", "message": ""}  # fmt: skip
 QUOTA = {"user_id": "ann", "plan": "free", "own_limits": ["cpu"], "max_priority": "high",
@@ -125,8 +123,6 @@ def answers(url: str) -> dict[str, Any]:
         "GET /admin/jobs": {"jobs": [{**ROW, "owner": "ann", "pool": "local"}], "next": None},
         "GET /admin/pools": {"pools": [POOL]},
         "GET /admin/audit": {"events": [EVENT], "next": None},
-        "POST /admin/verify": {"files": 1, "bytes": 7, "damaged": [DAMAGED], "changed": [DAMAGED],
-                               "next": None},
     }  # fmt: skip
 
 

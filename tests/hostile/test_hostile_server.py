@@ -103,7 +103,6 @@ CALLS: dict[str, Call] = {
     "admin jobs": lambda client, _: client.admin.jobs(),
     "pools": lambda client, _: client.admin.pools(),
     "audit": lambda client, _: client.admin.audit(),
-    "verify": lambda client, _: next(client.admin.verify()),
 }
 COMMANDS = [
     *(["query_job", JOB], ["list_jobs"], ["kill_job", JOB], ["delete_job", JOB], ["logs", JOB]),
@@ -112,7 +111,7 @@ COMMANDS = [
     *(["token", "list"], ["token", "create"], ["token", "revoke", "a"], ["quota"]),
     *(["quota", "--history"], ["notifications", "show"], ["notifications", "test"]),
     *(["admin", "user", "list"], ["admin", "user", "show", "ann"], ["admin", "pool", "list"]),
-    *(["admin", "audit"], ["admin", "verify"], ["admin", "gc"], ["admin", "job", "list"]),
+    *(["admin", "audit"], ["admin", "gc"], ["admin", "job", "list"]),
     *(["admin", "token", "list"], ["admin", "quota", "plans"], ["doctor"]),
     ["submit_job", "--files=job", "--start_cmd=true", "--job_type=cpu"],
 ]

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from paddlecloud.client import response_schemas
 from paddlecloud.client.transport import DONE
-from paddlecloud.model.errors import Retry
 from paddlecloud.model.protocol.bce_auth import quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
     from paddlecloud.client.sdk import Client
 
     Rows = list[dict[str, Any]]
-
-_VERIFY = "/admin/verify"
-#: Seconds for one page: a file that another server began is read whole.
-_READING = 600.0
 
 
 class Admin:
@@ -86,34 +80,6 @@ class Admin:
         query = {"user": user, "since": since}
         paged = ("/admin/audit", "events", "before", query, limit)
         return self._pages(*paged, schema=response_schemas.EVENTS)
-
-    def verify(self, user: str | None = None) -> Iterator[dict[str, Any]]:
-        """Have the server read what it keeps once more, page by page: `files` and `bytes` that were
-        read and what of it is `damaged`. Whoever stops asking has stopped it.
-
-        It takes hours, so a server that goes away meanwhile is waited for; a page that is asked for
-        again tells what it told before.
-        """
-        from paddlecloud.client.follow import Reconnection  # noqa: PLC0415 - the others wait for none
-
-        reconnection = Reconnection(self._client)
-        how: dict[str, Any] = {
-            "schema": response_schemas.VERIFIED,
-            "idempotent": True,
-            "timeout": _READING,
-        }
-        wanted: dict[str, object] = {"user": user, "at": None}
-        while True:
-            try:
-                page = self._transport.post(_VERIFY, wanted, wake=not reconnection.begun, **how)
-            except Retry as error:
-                reconnection.pause(error)
-                continue
-            reconnection.renew()
-            yield page
-            if page["next"] is None:
-                return
-            wanted["at"] = page["next"]
 
 
 def _user(user_id: str) -> str:

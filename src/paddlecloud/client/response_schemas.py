@@ -18,7 +18,6 @@ from paddlecloud.client.response_checks import (
     maybe,
     measure,
     name,
-    one_of,
     row,
     scalar,
     text,
@@ -318,24 +317,4 @@ EVENTS = keys(
         ),
         "next": maybe(count),
     }
-)
-_DAMAGED = keys(
-    {
-        "kind": one_of("submitted", "output"),
-        "user_id": text,
-        "sha256": text,
-        "paths": each(text),
-        "jobs": each(text),
-        "aside": text,
-    },
-    {"size": count, "snapshots": each(text)},
-)
-VERIFIED = keys(
-    {
-        "files": count,
-        "bytes": count,
-        "damaged": each(_DAMAGED),
-        "next": maybe(keys({})),
-    },
-    {"changed": each(_DAMAGED)},
 )

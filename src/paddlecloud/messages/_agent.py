@@ -46,9 +46,9 @@ AGENT_TEXTS: dict[str, tuple[str, str]] = {
     ),
     "agent_stored_damaged": (
         "the stored blob of {path} is damaged (sha256 {received}, expected {sha256}); ask an "
-        "admin to run `paddlecloud admin verify`, then submit the files again",
+        "admin to run `paddlecloud admin verify --repair`, then submit the files again",
         "{path} 的已存内容已损坏（sha256 为 {received}，应为 {sha256}），请管理员运行 "
-        "paddlecloud admin verify，然后重新提交文件",
+        "paddlecloud admin verify --repair，然后重新提交文件",
     ),
     "agent_url": (
         "{url} is not a server URL; write http://host:port or https://host:port",

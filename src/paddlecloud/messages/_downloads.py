@@ -22,11 +22,11 @@ RESULT_TEXTS: dict[str, tuple[str, str]] = {
         "not all files were downloaded: the stored bytes of these are damaged, so they were "
         "skipped: {paths}; ask an admin to restore them and add them with --resume; otherwise "
         "run the job again for outputs, and for submitted files ask an admin to run "
-        "`paddlecloud admin verify`, then submit the directory again (until then, jobs get "
-        "the damaged bytes); everything else was downloaded",
+        "`paddlecloud admin verify --repair`, then submit the directory again (until then, "
+        "jobs get the damaged bytes); everything else was downloaded",
         "部分文件未下载：服务器存储中的内容已不是当初写入的内容，已跳过：{paths}；"
         "请联系管理员恢复后用 --resume 补充下载；否则，输出请重新运行任务，"
-        "提交的文件请管理员运行 paddlecloud admin verify 之后重新提交该目录（"
+        "提交的文件请管理员运行 paddlecloud admin verify --repair 之后重新提交该目录（"
         "在此之前任务得到的仍是损坏的内容）；其余文件均已下载",
     ),
     "download_digest": (

@@ -152,9 +152,58 @@ FILE_TEXTS: dict[str, tuple[str, str]] = {
         "moved aside); submit the files again",
         "提交的文件中的内容 {sha256} 已不在存储中（损坏的内容会被移走），请重新提交文件",
     ),
-    "verify_busy": (
-        "another verify is already running on this server; try again when it has ended",
-        "服务器上正在进行另一次校验，请等它结束后再试",
+    # -- admin verify -------------------------------------------------------------------------
+    "verified": (
+        "read {files} files, {size}: {damaged_files} damaged, {missing_files} missing",
+        "已读取 {files} 个文件，共 {size}；损坏 {damaged_files} 个，丢失 {missing_files} 个",
+    ),
+    "verified_one": (
+        "read 1 file, {size}: {damaged_files} damaged, {missing_files} missing",
+        "已读取 1 个文件，共 {size}；损坏 {damaged_files} 个，丢失 {missing_files} 个",
+    ),
+    "verified_so_far": (
+        "read so far: {files}, {size}",
+        "目前已读取 {files} 个文件，共 {size}",
+    ),
+    "verify_no_database": (
+        "there is no server database at {database}; run `paddlecloud admin verify` on the "
+        "server's machine, with its PADDLECLOUD_HOME or its settings file (--config)",
+        "{database} 处没有服务器数据库；请在服务器所在机器上运行 paddlecloud admin verify，"
+        "并指定其 PADDLECLOUD_HOME 或设置文件（--config）",
+    ),
+    "verify_output_changed": (
+        "output of {user}: {paths} was rewritten after {jobs} listed it, and is a different "
+        "file now",
+        "{user} 的输出：{paths} 在 {jobs} 记录之后被重新写入，内容已不同",
+    ),
+    "verify_output_damaged": (
+        "output of {user}: {paths} is not what {jobs} wrote; run the job again to replace it",
+        "{user} 的输出：{paths} 与 {jobs} 写入的内容不一致；重新运行任务可生成新的输出",
+    ),
+    "verify_output_missing": (
+        "output of {user}: {paths} of {jobs} is missing; run the job again to replace it",
+        "{user} 的输出：{jobs} 的 {paths} 已丢失；重新运行任务可生成新的输出",
+    ),
+    "verify_submitted_damaged": (
+        "submitted file of {user}: {paths}, in {jobs}, is damaged; with --repair it is moved "
+        "aside, and the next submit uploads it again",
+        "{user} 提交的文件：{paths}（涉及 {jobs}）已损坏；加 --repair 会将其移走，"
+        "下次提交时重新上传",
+    ),
+    "verify_submitted_damaged_repaired": (
+        "submitted file of {user}: {paths}, in {jobs}; moved to {aside}, and the next submit "
+        "uploads it again",
+        "{user} 提交的文件：{paths}，涉及 {jobs}；已移至 {aside}，下次提交时会重新上传",
+    ),
+    "verify_submitted_missing": (
+        "submitted file of {user}: {paths}, in {jobs}, is missing; with --repair the next "
+        "submit uploads it again",
+        "{user} 提交的文件：{paths}（涉及 {jobs}）已丢失；加 --repair 后，下次提交时重新上传",
+    ),
+    "verify_submitted_missing_repaired": (
+        "submitted file of {user}: {paths}, in {jobs}, is missing; the next submit uploads it "
+        "again",
+        "{user} 提交的文件：{paths}（涉及 {jobs}）已丢失；下次提交时会重新上传",
     ),
     # -- uploads in parts ---------------------------------------------------------------------
     "upload_again": (

@@ -160,45 +160,6 @@ TEXTS: dict[str, tuple[str, str]] = {
         "partial download kept; run the same command with --resume to continue",
         "已下载的内容已保留，在同一命令后加 --resume 可继续",
     ),
-    "verified": (
-        "read {files} files, {size}: {damaged} damaged",
-        "已读取 {files} 个文件，共 {size}；损坏 {damaged} 个",
-    ),
-    "verified_one": (
-        "read 1 file, {size}: {damaged} damaged",
-        "已读取 1 个文件，共 {size}；损坏 {damaged} 个",
-    ),
-    "verified_part": (
-        "verification is incomplete: read {files} files, {size}, {damaged} of them damaged; "
-        "findings are also in paddlecloud admin audit; run it again to read the rest",
-        "未能全部读取：已读取 {files} 个文件，共 {size}，其中损坏 {damaged} 个；"
-        "发现的损坏也记录在 paddlecloud admin audit 中；请重新执行以读取其余文件",
-    ),
-    "verified_part_one": (
-        "verification is incomplete: read 1 file, {size}, {damaged} damaged; findings are "
-        "also in paddlecloud admin audit; run it again to read the rest",
-        "未能全部读取：已读取 1 个文件，共 {size}，损坏 {damaged} 个；发现的损坏也记录在 "
-        "paddlecloud admin audit 中；请重新执行以读取其余文件",
-    ),
-    "verified_so_far": (
-        "read {files} files, {size} so far",
-        "目前已读取 {files} 个文件，共 {size}",
-    ),
-    "verified_so_far_one": ("read 1 file, {size} so far", "目前已读取 1 个文件，共 {size}"),
-    "verify_changed": (
-        "output of {user}: {paths} was rewritten after {jobs} listed it, and is a different "
-        "file now; left in place",
-        "{user} 的输出：{paths} 在 {jobs} 记录之后被重新写入，内容已不同，已保留在原处",
-    ),
-    "verify_output": (
-        "output of {user}: {paths} is not what {jobs} wrote; left in place",
-        "{user} 的输出：{paths} 与 {jobs} 写入的内容不一致，已保留在原处",
-    ),
-    "verify_submitted": (
-        "submitted file of {user}: {paths}, in {jobs}; moved to {aside}, and the next submit "
-        "uploads it again",
-        "{user} 提交的文件：{paths}，涉及 {jobs}；已移至 {aside}，下次提交时会重新上传",
-    ),
     "collected": ("deleted {jobs} jobs, {size}", "已清理 {jobs} 个任务，共 {size}"),
     "collected_one": ("deleted 1 job, {size}", "已清理 1 个任务，共 {size}"),
     # -- keys and users ----------------------------------------------------------------------

@@ -74,6 +74,8 @@ def main() -> int:
 
         return check.main(home, settings_file, os.environ, as_json=args.json, lang=args.lang)
     try:
+        if args.verify:
+            return _verify(home, settings_file, args)
         (home / "server").mkdir(parents=True, exist_ok=True, mode=0o700)
         _log_to(None if args.foreground else home / "server" / "server.log")
         _run(home, settings_file, fresh=args.fresh)
@@ -85,6 +87,16 @@ def main() -> int:
         reason = f"{error.strerror}: {error.filename}" if error.filename else str(error)
         return _refuse(Refused("server_files_unusable", home=str(home), reason=reason), args)
     return 0
+
+
+def _verify(home: Path, settings_file: Path | None, args: argparse.Namespace) -> int:
+    from paddlecloud.server.services.files import verify  # noqa: PLC0415 - a server that starts has no use for it
+
+    settings, _ = read_with_origins(home, settings_file, os.environ)
+    os.nice(10)  # jobs and the server go first
+    return verify.main(
+        settings, user=args.user, repair=args.repair, as_json=args.json, lang=args.lang
+    )
 
 
 def _refuse(error: PaddleCloudError, args: argparse.Namespace) -> int:
@@ -266,6 +278,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--settings", type=Path)
     parser.add_argument("--foreground", action="store_true", help="log to stderr")
     parser.add_argument("--check", action="store_true", help="check the settings and end")
+    parser.add_argument("--verify", action="store_true", help="check the stored files and end")
+    parser.add_argument("--repair", action="store_true", help="with --verify")
+    parser.add_argument("--user", help="with --verify")
     parser.add_argument("--fresh", action="store_true", help="start without the lost database")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--lang", default="en")

@@ -36,15 +36,17 @@ def test_damage_is_found_and_the_next_job_is_right(newcomer: Callable[[str], Per
     for number in range(80):  # enough for a tree that jobs share
         (job / f"{number}").write_text(str(number))
     assert WORDS.decode() in runs(person)
-    sound = person.types("admin", "verify", "--json")
+    sound = person.runs("admin", "verify", "--json")
     assert (sound.code, sound.json["damaged"], sound.json["files"]) == (0, [], 82)
     digest = hashlib.sha256(WORDS).hexdigest()
     (stored,) = person.home.glob(f"store/users/*/blobs/*/{digest}")
     flip(stored)
-    told = person.types("admin", "verify")
+    told = person.runs("admin", "verify")
     assert told.code == 1
     assert ": words, in job-" in told.out
-    assert told.out.endswith("1 damaged\n")
+    assert told.out.endswith("1 damaged, 0 missing\n")
+    assert stored.exists()
+    assert person.runs("admin", "verify", "--repair").code == 1
     assert not stored.exists()
     job_id = told.out.partition(", in ")[2][:36]
     words = (job_id, "--prefix=/", "--download=1", "--download_dir=got", "--json")
@@ -55,5 +57,5 @@ def test_damage_is_found_and_the_next_job_is_right(newcomer: Callable[[str], Per
     assert len([path for path in (person.here / "got").rglob("*") if path.is_file()]) == 82
     assert WORDS.decode() in runs(person)
     assert stored.read_bytes() == WORDS
-    healed = person.types("admin", "verify", "--json")
+    healed = person.runs("admin", "verify", "--json")
     assert (healed.code, healed.json["damaged_files"]) == (0, 0)

@@ -54,7 +54,7 @@ _DELETE_TRIES = 50
 _DELETE_PAUSE = 0.01
 _FILES = "files"
 _DAMAGED = "../damaged"
-"""Where the server moves blobs that it found damaged (`server.services.files.scrub`)."""
+"""Where the server moves blobs that it found damaged (`server.services.files.verify`)."""
 _PART = ".part"
 
 

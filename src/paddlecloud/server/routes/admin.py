@@ -26,10 +26,9 @@ from paddlecloud.server.schemas.accounts import (
     UserView,
 )
 from paddlecloud.server.schemas.system import GcAnswer
-from paddlecloud.server.schemas.verify import VerifyAnswer, VerifyRequest
 from paddlecloud.server.services.accounts import users
 from paddlecloud.server.services.admin import overview
-from paddlecloud.server.services.files import retention, scrub
+from paddlecloud.server.services.files import retention
 from paddlecloud.server.services.jobs import actions
 
 
@@ -96,10 +95,6 @@ def gc(deps: Deps, call: Call) -> GcAnswer:
     now = deps.clock()
     deps.db.write(lambda tx: users.note(tx, call.caller, now, "server.gc", "", counts))
     return GcAnswer(**counts)
-
-
-def verify(deps: Deps, call: Call) -> VerifyAnswer:
-    return scrub.page(deps, call.caller, call.body)
 
 
 _USERS = "/api/v1/admin/users"
@@ -209,15 +204,5 @@ ROUTES = (
         admin=True,
         long=True,
         answer=GcAnswer,
-    ),
-    Route(
-        method="POST",
-        path="/api/v1/admin/verify",
-        summary="Read stored files again, a few seconds long, and take damaged ones out of use",
-        plain=verify,
-        admin=True,
-        long=True,
-        body=VerifyRequest,
-        answer=VerifyAnswer,
     ),
 )

@@ -33,6 +33,8 @@ Listing = tuple[str, int, float, str]
 """Path, size, time of change (seconds since 1970) and sha256 of an output file."""
 _APPEND = "append"
 _SAME_TIME = 0.001
+ASIDE_TIME = "%Y%m%dT%H%M%S%fZ"
+"""The end of the name of a damaged blob: when it was moved. A move keeps the times of a file."""
 DIGEST_BYTES = hashlib.sha256().digest_size
 
 
@@ -111,8 +113,8 @@ def listings_root(owner: str, job_id: str) -> str:
 
 
 def aside_root(owner: str) -> str:
-    """Where damaged contents lie (`verifying`). Agents on this machine look when that directory
-    last changed: the trees that they made before may share bytes with what was moved there
+    """The directory of damaged blobs (`verify`). Agents on this machine check when it last changed:
+    trees that they made before may share bytes with a blob that was moved there
     (`agent.inputs.snapshot_tree`)."""
     return f"{user_root(owner)}/damaged"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from paddlecloud.db.engine.base import Tx
@@ -19,8 +19,13 @@ from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.auth import Caller
 from paddlecloud.server.services.accounts import quota, users
 from paddlecloud.server.services.exec import output
-from paddlecloud.server.services.files import scrub, storage_usage
-from paddlecloud.server.services.files.job_files import listings_root, user_root
+from paddlecloud.server.services.files import storage_usage
+from paddlecloud.server.services.files.job_files import (
+    ASIDE_TIME,
+    aside_root,
+    listings_root,
+    user_root,
+)
 from paddlecloud.server.services.files.referenced_blobs import ReferencedBlobs
 from paddlecloud.server.services.files.snapshots import blobs_root
 from paddlecloud.server.services.jobs import actions as job_service
@@ -163,13 +168,27 @@ def _unused_of(deps: Deps, owner: str, before: datetime) -> int:
     """An owner whose files cannot be listed or deleted is left for the next time; others are not,
     unless the store answers nobody."""
     try:
-        freed = scrub.forget(deps, owner, before) + _left_of_uploads(deps, owner)
+        freed = _damaged(deps, owner, before) + _left_of_uploads(deps, owner)
         return freed + _unnamed_contents(deps, owner, before)
     except (PaddleCloudError, OSError) as error:
         if isinstance(error, PaddleCloudError) and error.code in storage_usage.OF_ALL:
             raise
         log.warning("files of %s that nobody needs could not be deleted: %s", owner, error)
         return 0
+
+
+def _damaged(deps: Deps, owner: str, before: datetime) -> int:
+    """Delete damaged blobs that `verify` moved aside before then; files of others stay."""
+    freed = 0
+    for stat in list(deps.store.list(aside_root(owner) + "/")):
+        try:
+            moved = datetime.strptime(stat.path.rpartition(".")[2], ASIDE_TIME).replace(tzinfo=UTC)
+        except ValueError:
+            continue
+        if moved < before:
+            deps.store.delete(stat.path)
+            freed += stat.size
+    return freed
 
 
 def _delete_snapshot(owner: str, snapshot_id: str, before: datetime, tx: Tx) -> None:
