@@ -47,19 +47,19 @@ def test_another_process_holds_it_until_it_dies(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
-        impatient = FileLock(path, patience=0.05)
+        impatient = FileLock(path, timeout=0.05)
         for _ in range(2):
             with pytest.raises(Retry) as refused, impatient:
                 pass
             assert refused.value.code == "store_lock_busy"
         holder.kill()
         holder.wait(20)
-    with impatient, FileLock(tmp_path / "two", patience=0.05):
+    with impatient, FileLock(tmp_path / "two", timeout=0.05):
         pass
 
 
 def test_an_error_inside_gives_it_back(tmp_path: Path) -> None:
-    lock = FileLock(tmp_path / "one", patience=0.05)
+    lock = FileLock(tmp_path / "one", timeout=0.05)
     with pytest.raises(KeyError), lock:
         raise KeyError("inside")
     with lock:

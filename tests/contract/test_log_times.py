@@ -96,7 +96,7 @@ def test_notes_go_where_the_log_goes_and_end_with_it(logs: LogStore, tmp_path: P
     assert logs.notes(LOG, 0, 10) == []
     grow(logs, (120, b"again\n"), (130, b"more\n"))
     assert since(logs, 130) == b"more\n"
-    logs.forget("users/u/output/job-1")
+    logs.close_deleted("users/u/output/job-1")
     assert logs.notes(LOG, 0, 10) == logs.notes(ASIDE, 0, 10) == []
     assert not list((tmp_path / ".times").rglob("*.log"))
 

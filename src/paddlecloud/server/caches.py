@@ -197,4 +197,4 @@ def _entries(files: Sized) -> int:
 
 def _close_idle(store: S3Store) -> None:
     """Requests in progress may finish, so only idle connections are closed."""
-    store.wire.close()
+    store.client.close()

@@ -1,8 +1,8 @@
-"""Places that keep bytes: the plug (`base`), its kinds (one file each), logs, and the pack stream.
+"""Stores: places that keep bytes. `base` has the protocol, `create` opens a store by its kind.
 
-A store is found by the name of its file: `create("directory", {"root": ...})` imports
-`stores/directory/store.py` and calls its `create(settings)`. A store that is installed separately
-announces itself in the entry-point group `paddlecloud.stores`. There is no list to edit.
+Kinds: `directory`, `memory`, `s3`; others are installed packages with an entry point in the group
+`paddlecloud.stores`. `logs` appends to logs, `pack` receives many files in one stream,
+`user_bucket` opens buckets of users. What a path means is the server's business.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Factory = Callable[[Settings], Store]
 
 
 def create(kind: str, settings: Settings) -> Store:
-    """The store of this kind; ConfigError names the known kinds when there is none."""
+    """Open a store; ConfigError, with the known kinds, if there is no such kind."""
     factory = _own(kind) or _installed().get(kind)
     if factory is None:
         raise ConfigError("store_kind_unknown", kind=kind, known=", ".join(kinds()))
@@ -55,7 +55,7 @@ def create(kind: str, settings: Settings) -> Store:
 
 
 def kinds() -> list[str]:
-    """Every kind that `create` knows, in alphabetical order."""
+    """Every known kind, in alphabetical order."""
     return sorted({*_OWN, *_installed()})
 
 

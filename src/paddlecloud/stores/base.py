@@ -1,8 +1,9 @@
-"""The plug of a store: what every place that keeps files promises, whatever it is made of.
+"""The store protocol and its optional abilities.
 
 A store maps paths to bytes. It has no directories: a path exists when a file was written to it.
 Paths are relative with forward slashes and are checked (`model.files.snapshot.check_path`), so none
-leads out. What only some stores can do is an ability of its own, asked for with isinstance()."""
+leads outside. What only some stores can do is a protocol of its own (`Can...`), tested with
+isinstance()."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ class Stat:
     modified: datetime
     """Aware, UTC."""
     tag: str = field(default="", compare=False)
-    """What the store calls this content, where it does: another content, another tag."""
+    """The ETag, if the store has one: it changes with the content."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,39 +41,39 @@ class Part:
     number: int
     size: int
     tag: str
-    """What the store calls these bytes."""
+    """The ETag of these bytes."""
 
 
 class Sink(Protocol):
     """A file being written; nothing of it is visible before `commit`.
 
-    Plain calls and no thread behind them, so that a streaming route can feed it piece by piece.
+    Synchronous, so that a streaming route can feed it chunk by chunk.
     """
 
     def write(self, data: bytes | bytearray | memoryview, /) -> None:
-        """Take more bytes. StorageFull when there is no room; then `abort` it."""
+        """Append bytes. StorageFull if there is no space; then `abort` it."""
 
     def commit(self) -> Stat:
-        """Give the file its name, replacing what had it. After any error nothing of the new bytes
-        is left."""
+        """Move the file to its path, replacing what was there. After an error none of the new bytes
+        are left."""
 
     def abort(self) -> None:
-        """Forget the bytes. After `commit` or a second time: does nothing."""
+        """Discard the bytes. Does nothing after `commit` or a second time."""
 
 
 @runtime_checkable
 class CommitsLater(Protocol):
-    """A sink of a store that is far away: many files can be given their names at once."""
+    """A sink of a remote store: many files can be committed concurrently."""
 
     def commit_later(self) -> Future[Stat]:
-        """`commit`, done by other threads; the sink is of no further use."""
+        """`commit` in another thread; the sink cannot be used afterwards."""
 
 
 class Reader:
     """The bytes of one file as an iterator of chunks; closes itself at the end.
 
-    It is opened before the first chunk is asked for, so a missing file is noticed in time. The file
-    it opened stays readable even when it is replaced or deleted meanwhile.
+    It is opened before the first chunk is read, so a missing file is detected early. The opened
+    file stays readable after it is replaced or deleted.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class Reader:
     ) -> None:
         self.stat = stat
         self.length = length
-        """How many bytes will come."""
+        """Number of bytes it yields."""
         self._read = read
         self._close: Callable[[], None] | None = close
 
@@ -138,73 +139,73 @@ class Store(Protocol):
         """Store a whole file: all of it under this path, or nothing."""
 
     def open_write(self, path: str, *, modified: datetime | None = None) -> Sink:
-        """Begin a file whose bytes come piece by piece."""
+        """Start a file that is written in chunks."""
 
     def delete(self, path: str) -> None:
-        """Remove one file; gone already is done."""
+        """Delete one file. Idempotent."""
 
     def delete_tree(self, path: str) -> int:
-        """Remove the file at this path and everything below it; how many bytes that freed."""
+        """Delete the file at this path and everything below it; returns the bytes freed."""
 
     def flush(self) -> None:
-        """Return when every file committed before this call would survive a loss of power.
+        """Return when every file committed before this call would survive a power cut.
 
-        Call it once before acknowledging what refers to those files, not once a file.
+        Call it once before acknowledging what refers to those files, not once per file.
         """
 
 
 @runtime_checkable
 class CanTag(Protocol):
-    """Has a name of its own for each content, in lists too, where it may not know our times."""
+    """Has ETags, also in listings (whose times may be those of the upload)."""
 
     def stats(self, paths: Iterable[str]) -> dict[str, Stat]:
-        """Those of these files that exist, with their tags; for many cheaper than `stat`."""
+        """The existing ones of these files, with their ETags; cheaper than many `stat`."""
 
 
 @runtime_checkable
 class CanLocalPath(Protocol):
-    """Keeps its files on this machine, where others may open them without a copy."""
+    """Keeps its files on this machine, where other processes may open them."""
 
     def local_path(self, path: str) -> Path | None:
-        """Where the file, or the directory of such paths, lies; None when it does not exist."""
+        """The local path of the file or directory; None if it does not exist."""
 
 
 @runtime_checkable
-class CanTellRoom(Protocol):
-    """Lies on a disk that may be full."""
+class CanReportFreeSpace(Protocol):
+    """Is on a disk that may be full."""
 
-    def room(self) -> int:
-        """How many bytes files may still take there."""
+    def free_bytes(self) -> int:
+        """How many more bytes fit."""
 
 
 @runtime_checkable
 class CanAdopt(Protocol):
-    """Takes over files that another process of our own user put into a place of the store."""
+    """Adopts files that another process of the same user left in a handoff directory."""
 
     def make_place(self) -> tuple[str, Path]:
-        """A fresh directory that nobody but our user can enter: its name and where it is."""
+        """A new handoff directory, accessible to our user only: its name and path."""
 
     def adopt(self, place: str, name: str, path: str, *, size: int) -> bool:
-        """Give a regular file of ours that lies there, of this size, the name `path`; else False.
+        """Move a regular file of our user and this size to `path`; False if there is none.
 
-        What it holds is not looked at.
+        Its content is not read.
         """
 
 
 @runtime_checkable
 class CanMove(Protocol):
-    """Gives a file another name without reading it, also one that can be read no more."""
+    """Renames a file without reading it, even one that cannot be read any more."""
 
     def move(self, path: str, target: str) -> None:
-        """NotFound when there is no such file; what had the name `target` is replaced."""
+        """Replaces what is at `target`. NotFound if there is no such file."""
 
 
 @runtime_checkable
 class CanSweep(Protocol):
-    """Leaves something behind when a process dies in the middle of a write."""
+    """Has leftovers when a process dies during a write."""
 
     def sweep(self, before: datetime) -> int:
-        """Remove what was left by writes that stand still since `before`; how many."""
+        """Delete leftovers of writes without progress since `before`; returns how many."""
 
 
 @runtime_checkable
@@ -228,7 +229,7 @@ class CanMultipart(Protocol):
         """The stored parts, by number. NotFound when there is no such upload."""
 
     def finish_parts(self, path: str, upload: str, *, size: int) -> Stat:
-        """Give the file its name. Invalid("upload_incomplete") when parts are missing."""
+        """Join the parts at `path`. Invalid("upload_incomplete") if parts are missing."""
 
     def drop_parts(self, path: str, upload: str) -> None:
         """Abort the upload. Idempotent."""
@@ -243,7 +244,7 @@ class CanReadParts(Protocol):
     """Reads parts before they are joined: the whole can be verified first."""
 
     def read_part(self, path: str, upload: str, offset: int, length: int) -> bytes:
-        """Bytes of the file, which lie in stored parts."""
+        """Bytes of the file, from stored parts."""
 
 
 @runtime_checkable
@@ -272,7 +273,7 @@ def check_whole(parts: Sequence[Part], size: int) -> None:
 
 
 def pour(sink: Sink, chunks: Iterable[bytes]) -> Stat:
-    """Write all chunks and commit; whatever goes wrong, nothing is left behind."""
+    """Write all chunks and commit; after an error nothing is left."""
     try:
         for chunk in chunks:
             sink.write(chunk)

@@ -12,27 +12,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class _Mind(threading.local):
+class _Thread(threading.local):
     prompt = False
 
 
-_mind = _Mind()
+_thread = _Thread()
 
 
 def be_prompt() -> None:
     """From now on this thread is prompt."""
-    _mind.prompt = True
+    _thread.prompt = True
 
 
 def is_prompt() -> bool:
-    return _mind.prompt
+    return _thread.prompt
 
 
 @contextmanager
 def prompt_if(prompt: bool) -> Iterator[None]:
     """Work for another thread, as promptly as that thread would."""
-    before, _mind.prompt = _mind.prompt, prompt
+    before, _thread.prompt = _thread.prompt, prompt
     try:
         yield
     finally:
-        _mind.prompt = before
+        _thread.prompt = before

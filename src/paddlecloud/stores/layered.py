@@ -1,8 +1,8 @@
-"""A store in front of another: what is appended to lies in a directory here, all else far away.
+"""A directory store in front of a bucket: logs in the directory, everything else in the bucket.
 
 An object store cannot append, and logs grow. They stay in the directory where `logs` writes them,
-and are listed, read and deleted together with the files of the store behind. What is written goes
-behind. A path that is in both is the one in front.
+and are listed, read and deleted together with the files of the bucket. New files are written to the
+bucket. Of a path in both, the file in the directory is used.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class LayeredStore:
         )
         last = None
         for stat in both:
-            # Of equal ones a merge gives those of the first source first.
+            # `merge` yields equal paths in the order of its sources.
             if stat.path != last:
                 yield stat
             last = stat.path
@@ -46,7 +46,8 @@ class LayeredStore:
         return {**behind, **{path: stat for path, stat in here.items() if stat is not None}}
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> Reader:
-        return self._holder(path).read(path, offset, length)
+        holder = self.front if self.front.stat(path) is not None else self.behind
+        return holder.read(path, offset, length)
 
     def write(
         self, path: str, chunks: Iterable[bytes], *, modified: datetime | None = None
@@ -86,7 +87,7 @@ class LayeredStore:
         self.behind.drop_parts(path, upload)
 
     def presign_read(self, path: str, *, good_for: timedelta, now: datetime) -> str:
-        """Only for what lies behind: see `stat` of the store in front."""
+        """Only for files in the bucket: see `front.stat`."""
         return self.behind.presign_read(path, good_for=good_for, now=now)
 
     def presign_part(
@@ -97,6 +98,3 @@ class LayeredStore:
     def close(self) -> None:
         self.front.close()
         self.behind.close()
-
-    def _holder(self, path: str) -> DirectoryStore | S3Store:
-        return self.front if self.front.stat(path) is not None else self.behind

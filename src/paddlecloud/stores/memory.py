@@ -1,6 +1,4 @@
-"""A store in memory, for tests of ours and of users; it keeps every promise of the plug but one:
-nothing in it outlives the process.
-"""
+"""A store in memory, for our tests and those of users. It is lost with the process."""
 
 from __future__ import annotations
 
@@ -54,8 +52,8 @@ class MemoryStore:
         if found is None:
             raise NotFound("file_missing", path=shown(path))
         stat, data = found
-        piece = io.BytesIO(data[offset:] if length is None else data[offset : offset + length])
-        return Reader(stat, len(piece.getbuffer()), piece.read, piece.close)
+        part = io.BytesIO(data[offset:] if length is None else data[offset : offset + length])
+        return Reader(stat, len(part.getbuffer()), part.read, part.close)
 
     def write(
         self, path: str, chunks: Iterable[bytes], *, modified: datetime | None = None
@@ -105,7 +103,7 @@ class MemoryStore:
         self._uploads.pop((path, upload), None)
 
     def flush(self) -> None:
-        """There is nothing behind the memory to flush to."""
+        """Does nothing."""
 
     def _upload(self, path: str, upload: str) -> _Upload:
         found = self._uploads.get((path, upload))

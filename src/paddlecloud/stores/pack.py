@@ -1,10 +1,9 @@
-"""Takes a pack stream apart: many files in one request, `[32 bytes sha256][8 bytes length][bytes]`
-again and again.
+"""Receives a pack stream: many files in one request, each as sha256 (32 bytes), length (8), bytes.
 
-The receiver keeps one header at most, never a file: bytes go to the open sink as they come, and a
-file gets its name only when its digest is right. Where a store can do that later, many are done at
-once while the stream goes on. Files before a broken one stay; sending the pack again is harmless.
-Making the stream is the client's work, naming the files the caller's.
+The receiver buffers one header at most: bytes go to the open sink as they arrive, and a file is
+committed only if its digest matches. A store that can (`CommitsLater`) commits many files
+concurrently while the stream continues. Files before a broken one stay; a pack may be sent again.
+The client creates the stream; the caller chooses the paths of the files.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ HEADER = 40
 _MAX_LENGTH = 1 << 62
 
 OpenSink = Callable[[str, int], "Sink | None"]
-"""From sha256 (hex) and size to the sink of that file; None means it is here already."""
+"""From sha256 (hex) and size to the sink of that file; None: the store has it."""
 
 
 class PackReceiver:
@@ -36,15 +35,15 @@ class PackReceiver:
         self._hash = hashlib.sha256()
         self._want = ""
         self._left: int | None = None
-        """Bytes of the current file that are still to come; None between files."""
+        """Missing bytes of the current file; None between files."""
         self._size = 0
         self._later: deque[tuple[int, Future[Stat]]] = deque()
-        """Files that are being given their names meanwhile, with their sizes."""
+        """Sizes and pending commits of earlier files."""
         self.count = 0
         self.bytes = 0
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
-        """Take the next piece, cut anywhere. After an error the receiver is of no further use."""
+        """Process the next chunk of any length. After an error the receiver cannot be used."""
         view = memoryview(data)
         try:
             self._settle(wait=False)
@@ -55,7 +54,7 @@ class PackReceiver:
             raise
 
     def finish(self) -> int:
-        """How many files came; Invalid("pack_malformed") when the stream ends inside one."""
+        """The number of files; Invalid("pack_malformed") if the stream ends inside one."""
         cut = self._left is not None or bool(self._header)
         try:
             self._settle(wait=True)
@@ -66,33 +65,33 @@ class PackReceiver:
         return self.count
 
     def abort(self) -> None:
-        """Drop the file that is not whole; the stream is over, and nothing is under way."""
+        """Discard an incomplete file and wait for pending commits."""
         sink, self._sink = self._sink, None
         if sink is not None:
             sink.abort()
         while self._later:
-            # Why the stream is over is known already; this file is simply not there.
+            # The stream has failed already; this file is just missing.
             with suppress(PaddleCloudError):
                 self._settle(wait=True)
 
     def _take(self, view: memoryview) -> int:
         if self._left is None:
             return self._take_header(view)
-        piece = view[: self._left]
-        self._hash.update(piece)
+        data = view[: self._left]
+        self._hash.update(data)
         if self._sink is not None:
-            self._sink.write(piece)
-        self._left -= len(piece)
+            self._sink.write(data)
+        self._left -= len(data)
         if self._left == 0:
             self._end_file()
-        return len(piece)
+        return len(data)
 
     def _take_header(self, view: memoryview) -> int:
-        piece = view[: HEADER - len(self._header)]
-        self._header += piece
+        data = view[: HEADER - len(self._header)]
+        self._header += data
         if len(self._header) == HEADER:
             self._begin_file(self._header[:32].hex(), int.from_bytes(self._header[32:], "big"))
-        return len(piece)
+        return len(data)
 
     def _begin_file(self, sha256: str, size: int) -> None:
         if size > _MAX_LENGTH:
@@ -112,7 +111,7 @@ class PackReceiver:
         sink, self._sink = self._sink, None
         self._left = None
         later: Callable[[], Future[Stat]] | None
-        # What isinstance(sink, CommitsLater) says, at a tenth of its price.
+        # isinstance(sink, CommitsLater) at a tenth of its cost.
         later = getattr(sink, "commit_later", None)
         if later is not None:
             self._later.append((self._size, later()))
@@ -122,7 +121,7 @@ class PackReceiver:
         self.count += 1
 
     def _settle(self, *, wait: bool) -> None:
-        """See that files have their names: those that are done by now, or all of them."""
+        """Collect finished commits; with `wait`, all of them."""
         while self._later and (wait or self._later[0][1].done()):
             size, future = self._later.popleft()
             try:

@@ -1,8 +1,8 @@
-"""A user's own storage: opened from `bos_url` and the user's keys, and tried before it is used.
+"""Opens, checks and lists a user's own bucket, given as `bos_url` with the user's keys.
 
-Only the S3 door of the region that `bos_url` names is ever spoken to (a setting says where doors
-are), so a job cannot send the server anywhere else. Keeping the keys, and what a job does with this
-store, is the caller's work.
+Requests go only to the S3 endpoint of the region in `bos_url` (from a setting), so a job cannot
+make the server connect anywhere else. Storing the keys and using the bucket for a job is the
+caller's business.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from paddlecloud.stores.directory.safe_open import shown
 from paddlecloud.stores.s3 import store as s3_store
 from paddlecloud.stores.s3.sigv4 import Keys
 
-DOOR = "https://s3.{region}.bcebos.com"
+ENDPOINT = "https://s3.{region}.bcebos.com"
 OUTPUTS = "output/"
-"""Below which jobs have their outputs, among other files."""
+"""Prefix of the outputs of jobs; there may be other files below it."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class BosPlace:
-    """What `bos_url` names."""
+class BosLocation:
+    """A parsed `bos_url`."""
 
     bos_url: str
     bucket: str
@@ -39,28 +39,28 @@ class BosPlace:
     """Without slashes around it; empty: the whole bucket."""
 
 
-def parse_bos_url(bos_url: str) -> BosPlace:
-    """{bucket}.{region}.bcebos.com/your/dir; Invalid when it is anything else."""
+def parse_bos_url(bos_url: str) -> BosLocation:
+    """Parse {bucket}.{region}.bcebos.com/your/dir; Invalid if it has another form."""
     found, fault = split_bos_url(bos_url), fault_of(bos_url)
     if fault is not None:
         raise wrong_bos_url(shown(bos_url), *fault)
     assert found is not None
     bucket, region, prefix = found
-    return BosPlace(bos_url=bos_url, bucket=bucket, region=region, prefix=prefix)
+    return BosLocation(bos_url=bos_url, bucket=bucket, region=region, prefix=prefix)
 
 
-def open_private(
-    place: BosPlace, keys: Keys, *, door: str = DOOR, proxies: Proxies = DIRECT
+def open_user_bucket(
+    place: BosLocation, keys: Keys, *, endpoint: str = ENDPOINT, proxies: Proxies = DIRECT
 ) -> s3_store.S3Store:
-    """The store at this place; nothing is asked of it yet. Refused when keys are missing.
+    """Open the store without a request. Refused if keys are missing.
 
-    `door` is the address of the S3 server of a region.
+    `endpoint` is the URL of the S3 server, with `{region}`.
     """
     if not keys.access_key or not keys.secret_key:
         raise Refused("private_store_keys", bos_url=place.bos_url)
     return s3_store.open_bucket(
         s3_store.Bucket(
-            endpoint=_address(place, door),
+            endpoint=_address(place, endpoint),
             bucket=place.bucket,
             keys=keys,
             region=place.region,
@@ -70,19 +70,19 @@ def open_private(
     )
 
 
-def check_private(
-    place: BosPlace, keys: Keys, *, door: str = DOOR, proxies: Proxies = DIRECT
+def check_user_bucket(
+    place: BosLocation, keys: Keys, *, endpoint: str = ENDPOINT, proxies: Proxies = DIRECT
 ) -> None:
-    """Try the keys: list one name, write an empty file, look at it and delete it again.
+    """Check the keys: list one name, write an empty file, stat it and delete it again.
 
-    Refused (wrong keys, no right to write or read, no such bucket) or Unreachable, in the user's
-    terms; Invalid when it is no directory.
+    Raises Refused (wrong keys, no permission to write or read, no such bucket), Unreachable, or
+    Invalid if it is not a directory.
     """
-    with in_terms_of(place, door):
-        store = open_private(place, keys, door=door, proxies=proxies)
+    with user_bucket_errors(place, endpoint):
+        store = open_user_bucket(place, keys, endpoint=endpoint, proxies=proxies)
         try:
             if store.is_file():
-                # Outputs below it would make a file of the directory above one that no job takes.
+                # Outputs below it would make the parent directory unusable for jobs.
                 above = place.bos_url.strip("/").rpartition("/")[0]
                 raise Invalid("private_place_file", bos_url=place.bos_url, above=above)
             store.try_keys()
@@ -90,14 +90,19 @@ def check_private(
             store.close()
 
 
-def list_private(
-    place: BosPlace, keys: Keys, *, most: int, door: str = DOOR, proxies: Proxies = DIRECT
+def list_user_bucket(
+    place: BosLocation,
+    keys: Keys,
+    *,
+    most: int,
+    endpoint: str = ENDPOINT,
+    proxies: Proxies = DIRECT,
 ) -> list[Stat]:
-    """Every file of the directory but those that jobs of before left there; Invalid when there are
-    more than `most`."""
+    """Every file of the directory except outputs of earlier jobs; Invalid if there are more than
+    `most`."""
     found: list[Stat] = []
-    with in_terms_of(place, door):
-        store = open_private(place, keys, door=door, proxies=proxies)
+    with user_bucket_errors(place, endpoint):
+        store = open_user_bucket(place, keys, endpoint=endpoint, proxies=proxies)
         try:
             for stat in _own_files(store):
                 if stat.path != s3_store.PROBE:
@@ -110,17 +115,17 @@ def list_private(
 
 
 @contextmanager
-def in_terms_of(place: BosPlace, door: str = DOOR) -> Iterator[None]:
-    """What goes wrong with this store is told in terms of its owner."""
+def user_bucket_errors(place: BosLocation, endpoint: str = ENDPOINT) -> Iterator[None]:
+    """Translates store errors into messages with the user's `bos_url`."""
     try:
         yield
     except PaddleCloudError as error:
-        raise _explained(place, error, door) from error
+        raise _explained(place, error, endpoint) from error
 
 
 def _own_files(store: s3_store.S3Store) -> Iterator[Stat]:
-    """Every file but outputs of jobs, in any order. There are more of these with every submit, so
-    where one request does not tell all, only their directories are listed."""
+    """Every file except outputs of jobs, in any order. Outputs grow with every submit, so where one
+    request does not list everything, only their directories are listed."""
     few = store.listed_at_once()
     if few is not None:
         yield from (stat for stat in few if not is_ours(stat.path))
@@ -146,16 +151,17 @@ def _own_outputs(store: s3_store.S3Store) -> Iterator[Stat]:
 
 
 def _beside_outputs(directory: str) -> str:
-    """As few letters of it as no output begins with: many directories are one list."""
+    """Its shortest prefix that is none of `OUTPUTS`, so that one listing covers many
+    directories."""
     beginnings = (directory[:length] for length in range(1, len(directory) + 1))
     return next(letters for letters in beginnings if not OUTPUTS.startswith(letters))
 
 
-def _address(place: BosPlace, door: str) -> str:
-    return door.replace("{region}", place.region)
+def _address(place: BosLocation, endpoint: str) -> str:
+    return endpoint.replace("{region}", place.region)
 
 
-def _explained(place: BosPlace, error: PaddleCloudError, door: str) -> PaddleCloudError:
+def _explained(place: BosLocation, error: PaddleCloudError, endpoint: str) -> PaddleCloudError:
     bos_url, detail = place.bos_url, str(error.params.get("detail", ""))
     if error.code == "store_denied":
         return Refused("private_store_denied", bos_url=bos_url, keys="[bos]", detail=detail)
@@ -163,7 +169,7 @@ def _explained(place: BosPlace, error: PaddleCloudError, door: str) -> PaddleClo
         return Refused(
             "private_store_no_bucket", bos_url=bos_url, bucket=place.bucket, region=place.region
         )
-    host = urlsplit(_address(place, door)).netloc.rpartition("@")[2]
+    host = urlsplit(_address(place, endpoint)).netloc.rpartition("@")[2]
     if error.code == "store_stranger":
         came = str(error.params.get("came", ""))
         return Unreachable("private_store_stranger", bos_url=bos_url, host=host, came=came)

@@ -11,5 +11,5 @@ from paddlecloud.stores.s3.store import S3Store
 def open_uploads(store: S3Store, path: str) -> list[tuple[str, datetime]]:
     """Of this file: the id of each, and when it began."""
     key = store.key(path)
-    found = multipart.listed_uploads(store.wire, key)
+    found = multipart.listed_uploads(store.client, key)
     return [(upload, began) for keys, upload, began in found if key in keys]

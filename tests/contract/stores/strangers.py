@@ -55,7 +55,7 @@ def answering(status: int, body: bytes = b"", **headers: str) -> Iterator[tuple[
     keys = {"bucket": "b", "access_key": "a", "secret_key": "s"}
     store = create("s3", {"endpoint": stranger.door, **keys})
     assert isinstance(store, S3Store)
-    store.wire.sleep = lambda seconds: None
+    store.client.sleep = lambda seconds: None
     try:
         yield store, stranger
     finally:

@@ -20,10 +20,10 @@ from paddlecloud.stores.s3._client import Answer, Request
 from paddlecloud.stores.s3.sigv4 import Keys
 from paddlecloud.stores.s3.store import PROBE
 from paddlecloud.stores.user_bucket import (
-    BosPlace,
-    check_private,
-    list_private,
-    open_private,
+    BosLocation,
+    check_user_bucket,
+    list_user_bucket,
+    open_user_bucket,
     parse_bos_url,
 )
 from tests.contract.stores.looks import content, paths
@@ -43,7 +43,7 @@ BOS_URL = "bucket-1.bj.bcebos.com/your/dir"
     ],
 )
 def test_what_a_bos_url_names(bos_url: str, bucket: str, region: str, prefix: str) -> None:
-    want = BosPlace(bos_url=bos_url, bucket=bucket, region=region, prefix=prefix)
+    want = BosLocation(bos_url=bos_url, bucket=bucket, region=region, prefix=prefix)
     assert parse_bos_url(bos_url) == want
 
 
@@ -88,9 +88,9 @@ def test_every_directory_that_a_bos_url_may_name_is_one_of_a_store(directory: st
 
 
 @pytest.fixture
-def place(s3_settings: dict[str, str]) -> BosPlace:
+def place(s3_settings: dict[str, str]) -> BosLocation:
     """As if the bucket of the tests were one of Baidu's."""
-    return BosPlace(
+    return BosLocation(
         bos_url=BOS_URL, bucket=s3_settings["bucket"], region="bj", prefix=s3_settings["prefix"]
     )
 
@@ -100,10 +100,10 @@ def keys_of(settings: dict[str, str], **other: str) -> Keys:
     return Keys(**(known | other))
 
 
-def test_good_keys_open_the_store(place: BosPlace, s3_settings: dict[str, str]) -> None:
+def test_good_keys_open_the_store(place: BosLocation, s3_settings: dict[str, str]) -> None:
     keys, door = keys_of(s3_settings), s3_settings["endpoint"]
-    check_private(place, keys, door=door)
-    store = open_private(place, keys, door=door)
+    check_user_bucket(place, keys, endpoint=door)
+    store = open_user_bucket(place, keys, endpoint=door)
     assert paths(store) == []
     store.write("output/x", [b"mine"])
     assert content(store, "output/x") == b"mine"
@@ -111,15 +111,15 @@ def test_good_keys_open_the_store(place: BosPlace, s3_settings: dict[str, str]) 
 
 
 def test_a_directory_is_listed_without_what_jobs_left_there(
-    place: BosPlace, s3_settings: dict[str, str]
+    place: BosLocation, s3_settings: dict[str, str]
 ) -> None:
     keys, door = keys_of(s3_settings), s3_settings["endpoint"]
-    store = open_private(place, keys, door=door)
+    store = open_user_bucket(place, keys, endpoint=door)
     job = "job-" + "0" * 32
     for path in ("a", "data/b", PROBE, "output/mine", f"output/{job}/rank-0/old"):
         store.write(path, [path.encode()])
     store.close()
-    found = list_private(place, keys, most=3, door=door)
+    found = list_user_bucket(place, keys, most=3, endpoint=door)
     assert [(stat.path, stat.size) for stat in found] == [
         ("a", 1),
         ("data/b", 6),
@@ -127,15 +127,15 @@ def test_a_directory_is_listed_without_what_jobs_left_there(
     ]
     assert md5_of(found[0].tag) == hashlib.md5(b"a", usedforsecurity=False).hexdigest()
     with pytest.raises(Invalid, match="more than 2 files") as caught:
-        list_private(place, keys, most=2, door=door)
+        list_user_bucket(place, keys, most=2, endpoint=door)
     assert caught.value.code == "private_files_many"
 
 
 def test_outputs_of_earlier_jobs_cost_nearly_nothing(
-    place: BosPlace, s3_settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    place: BosLocation, s3_settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys, door = keys_of(s3_settings), s3_settings["endpoint"]
-    store = open_private(place, keys, door=door)
+    store = open_user_bucket(place, keys, endpoint=door)
     store.page = 5
     own = ["a", "data/b", "data/c/d", "out/e", "outputs/f", "output-i", "output/mine/g", "output/h"]
     own += [f"张三/{i:02}" for i in range(6)]
@@ -143,36 +143,38 @@ def test_outputs_of_earlier_jobs_cost_nearly_nothing(
     for path in [*own, *jobs, PROBE]:
         store.write(path, [])
     asked: list[Request] = []
-    ask = store.wire.ask
+    ask = store.client.ask
 
     def counted(request: Request) -> Answer:
         asked.append(request)
         return ask(request)
 
-    monkeypatch.setattr(store.wire, "ask", counted)
-    monkeypatch.setattr(user_bucket, "open_private", lambda *_, **__: store)
-    found = list_private(place, keys, most=len(own), door=door)
+    monkeypatch.setattr(store.client, "ask", counted)
+    monkeypatch.setattr(user_bucket, "open_user_bucket", lambda *_, **__: store)
+    found = list_user_bucket(place, keys, most=len(own), endpoint=door)
     assert [stat.path for stat in found] == sorted(own)
     # In vain, the directory twice, that of outputs twice, mine/, d, out/, outputs, and 张 twice.
     assert len(asked) == 11
 
 
-def test_keys_that_may_only_read_are_refused(place: BosPlace, s3_settings: dict[str, str]) -> None:
+def test_keys_that_may_only_read_are_refused(
+    place: BosLocation, s3_settings: dict[str, str]
+) -> None:
     with pytest.raises(Refused, match="can read and write") as caught:
-        check_private(place, keys_of(reader_settings()), door=s3_settings["endpoint"])
+        check_user_bucket(place, keys_of(reader_settings()), endpoint=s3_settings["endpoint"])
     assert caught.value.code == "private_store_denied"
 
 
-def test_a_file_is_no_directory(place: BosPlace, s3_settings: dict[str, str]) -> None:
+def test_a_file_is_no_directory(place: BosLocation, s3_settings: dict[str, str]) -> None:
     keys, door = keys_of(s3_settings), s3_settings["endpoint"]
-    store = open_private(place, keys, door=door)
+    store = open_user_bucket(place, keys, endpoint=door)
     store.write("run.sh", [b"true"])
     store.close()
     wrong = replace(place, prefix=f"{place.prefix}/run.sh", bos_url=f"{BOS_URL}/run.sh")
     with pytest.raises(Invalid, match=f"the one that holds it: {BOS_URL}$") as caught:
-        check_private(wrong, keys, door=door)
+        check_user_bucket(wrong, keys, endpoint=door)
     assert caught.value.code == "private_place_file"
-    check_private(place, keys, door=door)
+    check_user_bucket(place, keys, endpoint=door)
 
 
 @pytest.mark.parametrize(
@@ -185,23 +187,23 @@ def test_a_file_is_no_directory(place: BosPlace, s3_settings: dict[str, str]) ->
     ],
 )
 def test_keys_that_are_missing_or_wrong(
-    place: BosPlace, s3_settings: dict[str, str], other: dict[str, str], code: str, hint: str
+    place: BosLocation, s3_settings: dict[str, str], other: dict[str, str], code: str, hint: str
 ) -> None:
     with pytest.raises(Refused, match=hint) as caught:
-        check_private(place, keys_of(s3_settings, **other), door=s3_settings["endpoint"])
+        check_user_bucket(place, keys_of(s3_settings, **other), endpoint=s3_settings["endpoint"])
     said = str(caught.value) + caught.value.text("zh")
     assert caught.value.code == code
     assert BOS_URL in said
     assert "not this one" not in said
 
 
-def test_a_bucket_that_is_missing(place: BosPlace, s3_settings: dict[str, str]) -> None:
-    nowhere = BosPlace(bos_url=BOS_URL, bucket="nothing-here", region="bj", prefix="")
+def test_a_bucket_that_is_missing(place: BosLocation, s3_settings: dict[str, str]) -> None:
+    nowhere = BosLocation(bos_url=BOS_URL, bucket="nothing-here", region="bj", prefix="")
     with pytest.raises(PaddleCloudError, match="bucket nothing-here does not exist in region bj"):
-        check_private(nowhere, keys_of(s3_settings), door=s3_settings["endpoint"])
+        check_user_bucket(nowhere, keys_of(s3_settings), endpoint=s3_settings["endpoint"])
 
 
-def test_a_region_that_does_not_answer(place: BosPlace, s3_settings: dict[str, str]) -> None:
+def test_a_region_that_does_not_answer(place: BosLocation, s3_settings: dict[str, str]) -> None:
     with pytest.raises(Unreachable, match="check the region") as caught:
-        check_private(place, keys_of(s3_settings), door="http://127.0.0.1:9")
+        check_user_bucket(place, keys_of(s3_settings), endpoint="http://127.0.0.1:9")
     assert caught.value.code == "private_store_unreachable"

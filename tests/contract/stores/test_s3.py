@@ -29,9 +29,9 @@ from paddlecloud.stores.base import Part
 from paddlecloud.stores.pack import PackReceiver
 from paddlecloud.stores.s3 import _client as client
 from paddlecloud.stores.s3 import _multipart as multipart
-from paddlecloud.stores.s3._checksums import Guard
-from paddlecloud.stores.s3._client import Request, Wire
-from paddlecloud.stores.s3._errors import PATIENT, TRIES
+from paddlecloud.stores.s3._checksums import ChecksumHeaders
+from paddlecloud.stores.s3._client import Request, S3Client
+from paddlecloud.stores.s3._errors import OUTAGE_TRIES, TRIES
 from paddlecloud.stores.s3.sigv4 import Keys
 from paddlecloud.stores.s3.store import S3Store
 from scripts import s3 as server
@@ -63,7 +63,7 @@ def fetch(method: str, url: str, body: bytes = b"", **headers: str) -> tuple[int
 def opened(settings: dict[str, str], **other: object) -> Iterator[S3Store]:
     store = create("s3", {**settings, **other})
     assert isinstance(store, S3Store)
-    store.wire.sleep = lambda seconds: None
+    store.client.sleep = lambda seconds: None
     try:
         yield store
     finally:
@@ -186,7 +186,7 @@ def test_a_prefix_is_a_directory_of_its_own(s3_settings: dict[str, str]) -> None
 def test_many_files_are_listed_page_by_page(s3: S3Store) -> None:
     names = [f"many/{number:04}" for number in range(50)]
     s3.page = 20
-    for future in [s3.crew.submit(0, s3.write, name, [b"1"]) for name in names]:
+    for future in [s3.workers.submit(0, s3.write, name, [b"1"]) for name in names]:
         future.result()
     assert paths(s3, "many/") == names
     assert len(s3.sizes(names)) == len(names)
@@ -227,7 +227,7 @@ def test_what_is_wrong_is_said(
         said = str(caught.value) + caught.value.text("zh")
         assert s3_settings["secret_key"] not in said
         assert store.place in said
-        assert urlsplit(store.wire.url("GET", "", (), HOUR, datetime.now(UTC))).netloc in said
+        assert urlsplit(store.client.url("GET", "", (), HOUR, datetime.now(UTC))).netloc in said
         assert said.count("nothing-here") <= 2, "once in each language"
         assert isinstance(caught.value, Unreachable if code.endswith("reachable") else Refused)
 
@@ -245,7 +245,7 @@ def test_why_nobody_answers_is_told_in_one_language() -> None:
     with answering(b"", b"") as store, pytest.raises(Unreachable, match=told) as caught:
         store.probe()
     assert "（连接已结束，没有响应）" in caught.value.text("zh")
-    late = store.wire.unreachable(Unreachable("server_timeout", address="x", seconds=1))
+    late = store.client.unreachable(Unreachable("server_timeout", address="x", seconds=1))
     assert ("(timed out)" in str(late), "（超时）" in late.text("zh")) == (True, True)
 
 
@@ -274,7 +274,7 @@ def test_the_clock_of_the_server_is_followed(
     """A machine whose clock is wrong by hours: its requests are signed by the server's."""
     monkeypatch.setattr(client, "_skews", {})
     keys = Keys(access_key=s3_settings["access_key"], secret_key=s3_settings["secret_key"])
-    wire = Wire(
+    wire = S3Client(
         s3_settings["endpoint"],
         s3_settings["bucket"],
         keys,
@@ -353,13 +353,13 @@ def test_a_server_that_fails_is_not_waited_for_as_one_that_is_away(
 
     with through(s3_settings) as (store, way):
         key = store.key("x")
-        upload = multipart.begin(store.wire, key, {})
-        way.back = first(PATIENT, fail, b"HTTP/1.1 200")
+        upload = multipart.begin(store.client, key, {})
+        way.back = first(OUTAGE_TRIES, fail, b"HTTP/1.1 200")
         with pytest.raises(Retry, match="500 InternalError no room"):
-            multipart.put_with_retries(store.wire, key, upload, 1, b"data", wanted=lambda: True)
+            multipart.put_with_retries(store.client, key, upload, 1, b"data", wanted=lambda: True)
         assert len(failed) == TRIES
         way.back = as_it_is
-        multipart.drop(store.wire, key, upload)
+        multipart.drop(store.client, key, upload)
 
 
 def test_whoever_gives_up_does_not_wait_for_the_end_of_an_outage(
@@ -383,7 +383,7 @@ def test_whoever_gives_up_does_not_wait_for_the_end_of_an_outage(
 
     with through(s3_settings) as (store, way):
         sink = store.open_write("x")
-        way.there, store.wire.sleep = hold, pause
+        way.there, store.client.sleep = hold, pause
         sink.write(b"z" * (9 * MIB))
         way.back = first(TRIES, refuse, b"HTTP/1.1 200")
         ready.set()
@@ -482,7 +482,7 @@ def test_a_refusal_in_the_middle_of_a_body_is_heard() -> None:
     said = b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
     answer = b"HTTP/1.1 403 Forbidden\r\ncontent-length: %d\r\n\r\n" % len(said) + said
     with answering(answer) as store, pytest.raises(Refused, match="AccessDenied no"):
-        store.wire.ask(Request(method="PUT", key="x", body=b"z" * (20 * MIB), tries=1))
+        store.client.ask(Request(method="PUT", key="x", body=b"z" * (20 * MIB), tries=1))
 
 
 def test_patience_is_for_outages_and_not_for_silence() -> None:
@@ -490,9 +490,9 @@ def test_patience_is_for_outages_and_not_for_silence() -> None:
     endpoint = f"http://127.0.0.1:{listener.getsockname()[1]}"
     keys = {"access_key": "a", "secret_key": "s", "bucket": "b"}
     with opened({**keys, "endpoint": endpoint}) as store:
-        store.wire._timeouts = (60.0, 0.01)
+        store.client._timeouts = (60.0, 0.01)
         with pytest.raises(Unreachable):
-            store.wire.ask(Request(method="PUT", key="x", body=b"1", tries=PATIENT))
+            store.client.ask(Request(method="PUT", key="x", body=b"1", tries=OUTAGE_TRIES))
     listener.setblocking(False)
     waiting = []
     with suppress(BlockingIOError):
@@ -511,7 +511,7 @@ def test_a_server_that_waited_too_long_for_us_is_asked_again() -> None:
     )
     taken = b'HTTP/1.1 200 OK\r\netag: "1"\r\ncontent-length: 0\r\n\r\n'
     with answering(late + said, taken) as store:
-        store.wire.ask(Request(method="PUT", key="x", body=b"1"))
+        store.client.ask(Request(method="PUT", key="x", body=b"1"))
 
 
 JOINED = b"CompleteMultipartUploadResult"
@@ -525,7 +525,7 @@ def test_a_join_that_fails_after_its_head_is_made_again(root: bytes) -> None:
         for said in (failed, b"<%b></%b>" % (JOINED, JOINED))
     ]
     with answering(*answers) as store:
-        multipart.finish(store.wire, "x", "upload", [Part(number=1, size=1, tag="t")])
+        multipart.finish(store.client, "x", "upload", [Part(number=1, size=1, tag="t")])
 
 
 def uploads_of(began: datetime, *parts: datetime) -> list[bytes]:
@@ -662,7 +662,7 @@ def test_no_request_has_a_form_that_baidu_does_not_take(s3_settings: dict[str, s
         return piece
 
     with through(s3_settings) as (store, way):
-        store.wire._guard = Guard("s3.bj.bcebos.com", tls=False)
+        store.client._checksums = ChecksumHeaders("s3.bj.bcebos.com", tls=False)
         way.there = note
         store.write("x", [b"1"])
         store.write("y", [b"z" * MIB] * 9)
@@ -677,7 +677,7 @@ def test_no_request_has_a_form_that_baidu_does_not_take(s3_settings: dict[str, s
 
 def test_a_request_without_retries_fails_once(s3_settings: dict[str, str]) -> None:
     with opened(s3_settings) as store, pytest.raises(NotFound):
-        store.wire.ask(Request(method="GET", key="nothing/here", tries=1))
+        store.client.ask(Request(method="GET", key="nothing/here", tries=1))
 
 
 def test_a_pack_whose_last_files_cannot_be_stored(s3_settings: dict[str, str]) -> None:

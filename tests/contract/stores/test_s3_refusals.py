@@ -24,7 +24,7 @@ def error_of(code: str) -> bytes:
 # -- this file, or everything ------------------------------------------------------------------
 
 FILES: list[Callable[[S3Store], object]] = [
-    lambda store: store.wire.ask(client.Request(method="PUT", key="dir/x", body=b"1")),
+    lambda store: store.client.ask(client.Request(method="PUT", key="dir/x", body=b"1")),
     lambda store: store.begin_parts("dir/x", part_size=1),
     lambda store: store.put_part("dir/x", "upload", 1, b"1"),
     lambda store: store.stat("dir/x"),

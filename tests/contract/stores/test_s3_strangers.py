@@ -10,7 +10,7 @@ import pytest
 from paddlecloud.model.errors import NotFound, PaddleCloudError, Refused, Unreachable
 from paddlecloud.stores.s3.sigv4 import Keys
 from paddlecloud.stores.s3.store import S3Store
-from paddlecloud.stores.user_bucket import BosPlace, check_private, list_private
+from paddlecloud.stores.user_bucket import BosLocation, check_user_bucket, list_user_bucket
 from tests.contract.stores.open_uploads import open_uploads
 from tests.contract.stores.strangers import answering
 
@@ -96,16 +96,19 @@ def test_what_an_object_store_says_keeps_its_meaning(
 
 def test_a_store_that_keeps_nothing_is_found_out_before_a_job_is_taken() -> None:
     """It answers a question for names like a bucket, and whatever else as any web server."""
-    place = BosPlace(bos_url="b.bj.bcebos.com/dir", bucket="b", region="bj", prefix="dir")
+    place = BosLocation(bos_url="b.bj.bcebos.com/dir", bucket="b", region="bj", prefix="dir")
     keys = Keys(access_key="a", secret_key="s")
     with answering(200, EMPTY_LIST) as (_, stranger):
         with pytest.raises(Unreachable) as caught:
-            check_private(place, keys, door=stranger.door)
+            check_user_bucket(place, keys, endpoint=stranger.door)
         assert caught.value.code == "private_store_stranger"
     with answering(200, PAGE) as (_, stranger):
-        for ask in (check_private, lambda *_, door: list_private(place, keys, most=9, door=door)):
+        for ask in (
+            check_user_bucket,
+            lambda *_, endpoint: list_user_bucket(place, keys, most=9, endpoint=endpoint),
+        ):
             with pytest.raises(Unreachable, match=r"b\.bj\.bcebos\.com/dir") as caught:
-                ask(place, keys, door=stranger.door)
+                ask(place, keys, endpoint=stranger.door)
             assert caught.value.code == "private_store_stranger"
             assert "127.0.0.1" in caught.value.text("zh")
             assert not isinstance(caught.value, Refused)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from paddlecloud.stores.directory.safe_open import room
+from paddlecloud.stores.directory.safe_open import free_bytes
 from tests.contract.disk import small_disk
 from tests.integration.faults.home import Home
 
@@ -28,7 +28,7 @@ class Disk:
         """Nothing is left but what the store keeps free for the database."""
         fd = os.open(self.place, os.O_RDONLY)
         try:
-            return room(fd) < os.fstatvfs(fd).f_frsize
+            return free_bytes(fd) < os.fstatvfs(fd).f_frsize
         finally:
             os.close(fd)
 

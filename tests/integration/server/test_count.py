@@ -83,7 +83,7 @@ def test_no_tick_of_the_watch_asks_a_silent_store(
     assert valve.asked == 0
     assert isinstance(world.deps.store, LayeredStore)
     with monkeypatch.context() as silent:
-        silent.setattr(world.deps.store.behind.wire, "_timeouts", (10.0, 0.3))
+        silent.setattr(world.deps.store.behind.client, "_timeouts", (10.0, 0.3))
         storage_usage.count(world.deps, world.clock())
     assert valve.asked > 0
     assert used(world) == 0

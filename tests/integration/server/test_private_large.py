@@ -281,7 +281,7 @@ def test_an_object_that_is_no_file_is_named_with_its_bucket(
 ) -> None:
     now = datetime.now(UTC)
     found = [Stat(path=name, size=1, modified=now, tag='"x"') for name in names]
-    monkeypatch.setattr(buckets, "list_private", lambda *_, **__: found)
+    monkeypatch.setattr(buckets, "list_user_bucket", lambda *_, **__: found)
     with pytest.raises(Invalid, match=f"bos_url={person.bos_url} holds .*{hint}.*rename or delete"):
         person.brings()
 

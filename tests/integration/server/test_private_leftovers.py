@@ -224,7 +224,7 @@ def test_a_silent_bucket_is_asked_once_and_the_others_have_their_turn(
     drop = S3Store.drop_parts
 
     def some_are_silent(store: S3Store, path: str, upload: str) -> Any:
-        asked.append(store.wire.place)
+        asked.append(store.client.place)
         if "/3" not in str(store._prefix):
             raise Unreachable("store_unreachable", place="there", reason="timed out")
         return drop(store, path, upload)

@@ -12,8 +12,8 @@ import pytest
 from paddlecloud.model.errors import Unreachable
 from paddlecloud.stores.deadline import be_prompt, is_prompt, prompt_if
 from paddlecloud.stores.s3 import _client as client
-from paddlecloud.stores.s3._client import Request, Wire
-from paddlecloud.stores.s3._workers import Crew
+from paddlecloud.stores.s3._client import Request, S3Client
+from paddlecloud.stores.s3._workers import WorkerPool
 from paddlecloud.stores.s3.sigv4 import Keys
 
 
@@ -25,8 +25,8 @@ def listener() -> Iterator[socket.socket]:
 
 
 @pytest.fixture
-def wire(listener: socket.socket) -> Iterator[Wire]:
-    made = Wire(
+def wire(listener: socket.socket) -> Iterator[S3Client]:
+    made = S3Client(
         f"http://127.0.0.1:{listener.getsockname()[1]}",
         "bucket",
         Keys(access_key="a", secret_key="s"),
@@ -67,16 +67,16 @@ def test_a_thread_is_patient_until_it_is_told_otherwise() -> None:
 
 
 def test_what_others_do_for_it_is_done_as_promptly() -> None:
-    crew = Crew(workers=1, room=10)
+    pool = WorkerPool(workers=1, max_bytes=10)
     with prompt_if(True):
-        prompt = crew.submit(1, is_prompt)
-    patient = crew.submit(1, is_prompt)
+        prompt = pool.submit(1, is_prompt)
+    patient = pool.submit(1, is_prompt)
     assert (prompt.result(20), patient.result(20)) == (True, False)
-    crew.close()
+    pool.close()
 
 
 def test_silence_is_told_after_one_try(
-    wire: Wire, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+    wire: S3Client, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "PROMPT", (4.0, 0.1))
     monkeypatch.setattr(client, "PROMPT_AGAIN", 0.1)
@@ -87,7 +87,7 @@ def test_silence_is_told_after_one_try(
 
 
 def test_who_comes_after_a_silence_waits_for_less(
-    wire: Wire, monkeypatch: pytest.MonkeyPatch
+    wire: S3Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small, large = Request(method="GET", key="x"), Request(method="PUT", key="x", body=b"b")
     joined = Request(method="POST", key="x", slow=True)

@@ -228,7 +228,7 @@ def _door(settings: Settings) -> Iterator[Finding]:
 
     place = user_bucket.parse_bos_url("paddlecloud-check.bj.bcebos.com")
     keys = Keys(access_key="none", secret_key="none")
-    store = user_bucket.open_private(place, keys, door=door, proxies=settings.proxies)
+    store = user_bucket.open_user_bucket(place, keys, endpoint=door, proxies=settings.proxies)
     try:
         # A bucket and keys that nobody has are refused where all is well.
         with prompt_if(True), suppress(Refused):

@@ -1,5 +1,5 @@
-"""The store that keeps blobs as files in a directory of this machine.
+"""The directory store: one file per path on this machine or a shared file system.
 
-`store` is the face; `safe_open` opens paths without following links out of it. An object store
-with the same face is `stores/s3`.
+`store` implements the protocol; `safe_open` opens paths without following links; `filelock` is a
+lock between servers that share a directory. The object store is `stores/s3`.
 """

@@ -18,7 +18,7 @@ from paddlecloud.model.errors import Invalid, NotFound
 from paddlecloud.stores.base import Part
 from paddlecloud.stores.directory.safe_open import (
     DIRECTORY,
-    check_room,
+    check_free_space,
     explained,
     open_regular,
     sync_data,
@@ -28,8 +28,8 @@ _NAME = re.compile(r"[0-9a-f]{24}-[0-9a-f]{16}-([1-9][0-9]{0,15})-([0-9]{1,20}|n
 _NOTE = re.compile(r"part-([1-9][0-9]{0,8})-([0-9]{1,16})")
 _DATA = "data"
 _AT_ONCE = 1024 * 1024
-"""Bytes of one write: for a longer one the system takes fresh pages, which costs twice the time of
-all the rest on a virtual machine."""
+"""Bytes of one write: longer ones allocate fresh pages, which triples the time on a virtual
+machine."""
 _ZEROS = memoryview(bytes(256 * 1024))
 
 
@@ -68,7 +68,7 @@ class Parts:
                 found = os.pread(fd, length, offset)
             finally:
                 os.close(fd)
-        # Zeros are not written, so they may lie beyond the end.
+        # Zeros are not written, so the file may be shorter.
         return found + bytes(length - len(found))
 
     def listed(self, path: str, upload: str) -> Sequence[Part]:
@@ -76,8 +76,8 @@ class Parts:
             return sorted(_notes(directory), key=lambda part: part.number)
 
     def data(self, path: str, upload: str, size: int) -> str:
-        """The name of the filled file below the scratch directory, flushed and cut to its size: a
-        part may have been sent again, or did not fit.
+        """The name of the complete file below the scratch directory, flushed and truncated to its
+        size: a longer part may have been sent before.
         """
         with self._opened(path, upload) as (directory, _, when):
             fd = open_regular(_DATA, os.O_WRONLY, directory)
@@ -85,8 +85,8 @@ class Parts:
                 os.ftruncate(fd, size)
                 if when is not None:
                     os.utime(fd, ns=(when, when))
-                # The disk writes parts in any order: a loss of power could leave the full size and
-                # a hole. The flush after it finds these bytes done, so it waits for them once.
+                # The disk writes parts in any order: a power cut could leave the full size with a
+                # hole. A later `flush` finds these bytes done, so this costs no time twice.
                 sync_data(fd)
             finally:
                 os.close(fd)
@@ -137,7 +137,7 @@ def _write_at(fd: int, data: bytes | bytearray, offset: int) -> None:
     view = memoryview(data)
     if _is_zero(view) and offset >= os.fstat(fd).st_size:
         return
-    check_room(fd, len(view))
+    check_free_space(fd, len(view))
     while view:
         written = os.pwrite(fd, view[:_AT_ONCE], offset)
         offset += written

@@ -1,7 +1,6 @@
-"""A lock that also holds between servers that share a directory, on one machine or over a network.
+"""A lock between servers that share a directory, on one machine or over a network.
 
-It is a file that is locked while the lock is held, so it is free again when its holder dies. A
-holder that only hangs is waited for, but not without end: what needs the lock is then tried again.
+It is a file lock (flock), so it is released when its holder dies. After a timeout it raises Retry.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ _LONGEST_PAUSE = 0.05
 class FileLock:
     """For `with`. One holder at a time among all threads and processes; not reentrant."""
 
-    def __init__(self, path: Path, patience: float) -> None:
-        """`patience`: so many seconds are waited for it."""
+    def __init__(self, path: Path, timeout: float) -> None:
+        """`timeout`: in seconds."""
         self._path = path
-        self._patience = patience
+        self._timeout = timeout
         self._thread = threading.Lock()
         self._fd = -1
 
     def __enter__(self) -> None:
-        deadline = time.monotonic() + self._patience
-        if not self._thread.acquire(timeout=self._patience):
+        deadline = time.monotonic() + self._timeout
+        if not self._thread.acquire(timeout=self._timeout):
             raise self._busy()
         try:
             self._fd = self._locked(deadline)
@@ -61,4 +60,4 @@ class FileLock:
             raise
 
     def _busy(self) -> Retry:
-        return Retry("store_lock_busy", path=str(self._path), seconds=int(self._patience))
+        return Retry("store_lock_busy", path=str(self._path), seconds=int(self._timeout))

@@ -1,8 +1,8 @@
 """Opens files below one root directory and never follows a link, wherever it points.
 
 Each step of a path is opened relative to the directory before it (openat with O_NOFOLLOW), so no
-link inside the tree and no rename during the walk can lead out of it. Directories are made 0700 and
-files 0600. What the files mean is the work of `directory` and `logs`.
+link inside the tree and no rename during the walk can lead out of it. Directories are created with
+mode 0700 and files with 0600.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from paddlecloud.model.errors import Conflict, Invalid, StorageFull
 from paddlecloud.model.files.snapshot import check_path
 
 SCRATCH = ".tmp"
-"""Where unfinished files lie, below the root; no path of a caller may begin with it."""
+"""Directory of unfinished files, below the root; no path of a caller may begin with it."""
 TIMES = ".times"
-"""Where it is noted when logs grew, below the root; the same holds for it."""
+"""Directory of the time indexes of logs, below the root; reserved in the same way."""
 RESERVED = (SCRATCH, TIMES)
 
 ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR)
-"""What the system says when there is no such regular file."""
+"""Errors that mean that there is no such regular file."""
 
 FEW = 8
-"""Up to so many files, syncing each is cheaper than what else may wait in the file system."""
+"""Up to so many files, syncing each is cheaper than syncing the file system."""
 
 RESERVE = 256 * 1024 * 1024
 RESERVE_SHARE = 32
-"""Files leave so much of the disk free, or this share of a small one."""
+"""Files leave so many bytes of the disk free, or this fraction of a small one."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _TAKEN = (errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST)
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
-"""The bytes of an open file to the disk; macOS has only the latter."""
+"""Flushes an open file to the disk; macOS has only fsync."""
 
 
 class Tree:
@@ -57,7 +57,7 @@ class Tree:
 
     @contextmanager
     def parent(self, path: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
-        """The open directory of `path` and the last name in it; OSError when it is not there."""
+        """The open directory of `path` and the last name in it; OSError if it does not exist."""
         names = split(path)
         fd = self.directory(names[:-1], make=make)
         try:
@@ -87,9 +87,9 @@ class Tree:
         return os.open(name, DIRECTORY, dir_fd=fd)
 
     def sync(self, paths: Collection[str]) -> None:
-        """Make these files, and their names up to the root, survive a loss of power.
+        """Flush these files, and their directories up to the root, to the disk.
 
-        Of many files it is cheaper to sync the whole file system once.
+        For many files it is cheaper to sync the whole file system once.
         """
         if len(paths) > FEW:
             self.sync_all()
@@ -117,7 +117,7 @@ class Tree:
 
 def open_regular(name: str, flags: int, directory: int) -> int:
     """Open `name` in an open directory; FileNotFoundError unless it is a regular file."""
-    # Without O_NONBLOCK, opening a pipe waits for somebody at its other end.
+    # Without O_NONBLOCK, opening a pipe waits for the other end.
     fd = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600, dir_fd=directory)
     if stat.S_ISREG(os.fstat(fd).st_mode):
         return fd
@@ -133,7 +133,7 @@ def _sync_and_close(fd: int, sync: Callable[[int], None]) -> None:
 
 
 def _sync_file_system(fd: int) -> None:
-    """Everything in the file system of `fd`; where the system has no such call, in all of them."""
+    """Sync the file system of `fd`, or all of them where there is no syncfs."""
     import ctypes  # noqa: PLC0415 - 2 MB that most servers never need
 
     library = ctypes.CDLL(None, use_errno=True)
@@ -168,25 +168,25 @@ def suppress_absent() -> Iterator[None]:
             raise
 
 
-def room(fd: int) -> int:
-    """How many bytes files may still take on the disk of this open file, a reserve left out.
+def free_bytes(fd: int) -> int:
+    """Free bytes on the disk of this open file, minus a reserve.
 
-    Without the reserve the database could not even take down that a job is to be killed.
+    Without the reserve the database could not even store that a job is to be killed.
     """
     disk = os.fstatvfs(fd)
     reserve = min(RESERVE, disk.f_blocks * disk.f_frsize // RESERVE_SHARE)
     return disk.f_bavail * disk.f_frsize - reserve
 
 
-def check_room(fd: int, size: int) -> None:
-    """The OSError of a full disk when `size` more bytes would touch the reserve."""
-    if room(fd) < size:
+def check_free_space(fd: int, size: int) -> None:
+    """Raise the OSError of a full disk if `size` more bytes would use the reserve."""
+    if free_bytes(fd) < size:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @contextmanager
 def explained(path: str) -> Iterator[None]:
-    """Turn what the system says about a write into the error that a person can meet."""
+    """Translate OSErrors of a write into StorageFull and Conflict."""
     try:
         yield
     except OSError as error:

@@ -1,12 +1,11 @@
-"""A directory as store: one file per path, for the embedded server and for shared file systems.
+"""The directory store: one file per path, for the embedded server and for shared file systems.
 
-A file is written under a scratch name and renamed, so a reader sees the whole file or none, and the
-death of the process at any byte leaves nothing under a final name. That needs no fsync; a loss of
-power does. `flush` pays for it once for all files committed before: a few are synced one by one,
-many by one sync of the file system. After a loss of power a file that was not flushed may be
-missing or shorter, never different at its full size (ext4, xfs, btrfs, apfs): whoever asks whether
-a blob is there compares its size too. That holds for what is written from its beginning to its end;
-what came in parts, in any order, is on the disk before it has its name.
+A file is written under a scratch name and renamed, so a reader sees the whole file or none, and a
+crash leaves nothing under a final name. That needs no fsync; surviving a power cut does. `flush`
+does it once for all files committed before: a few are synced one by one, many by one sync of the
+file system. After a power cut a file that was not flushed may be missing or shorter, never
+different at its full size (ext4, xfs, btrfs, apfs), so a check for a blob compares its size too.
+That holds for files written sequentially; a multipart file is synced before it is renamed.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ from paddlecloud.stores.directory.safe_open import (
     RESERVED,
     SCRATCH,
     Tree,
-    check_room,
+    check_free_space,
     explained,
-    room,
+    free_bytes,
     shown,
     split,
     suppress_absent,
@@ -42,18 +41,17 @@ from paddlecloud.stores.directory.safe_open import (
 
 FILE = 0o600
 CONTENT = 0o644
-"""What is kept by its digest gets further names in the trees that jobs read, and a mode is that of
-all names: given here it costs little, later for ten thousand files a tenth of a start. Nobody but
-our own user gets through the directories above."""
+"""Mode of blobs, which are hard-linked into the trees that jobs read: setting it here costs little,
+later for ten thousand files a tenth of a start. The directories above admit only our own user."""
 _PLACE = "place-"
-"""How the names of directories begin in which other processes leave files for us."""
+"""Prefix of handoff directories, in which other processes leave files for this store."""
 _FRESH = 10
-"""So many seconds after it was made a place may be one that is not locked yet. It is empty then:
-whoever is given one locks it before writing there."""
+"""Seconds in which a new handoff directory may be unlocked yet. It is empty then: the client locks
+it before it writes there."""
 
 
 def create(settings: Mapping[str, object]) -> DirectoryStore:
-    """A store in the directory `root`, which is made when it is missing."""
+    """Open the store in the directory `root`; create it if it is missing."""
     root = settings.get("root")
     if not isinstance(root, str | Path) or not str(root):
         raise ConfigError("store_setting_missing", kind="directory", setting="root")
@@ -70,7 +68,7 @@ class DirectoryStore:
         self._scratch = self._tree.directory([SCRATCH])
         self._parts = Parts(self._scratch)
         self._unsynced: set[str] | None = set()
-        """Committed since the last flush; None means too many to name."""
+        """Paths committed since the last flush; None: too many to list."""
         self._noting = threading.Lock()
         self._flushing = threading.Lock()
         self._sweep_places()
@@ -95,7 +93,7 @@ class DirectoryStore:
     def read(self, path: str, offset: int = 0, length: int | None = None) -> Reader:
         fd = self._open(path)
         found = os.fstat(fd)
-        # Beyond its end there is nothing to read, and the system knows no place that far.
+        # lseek fails far beyond the end of a file.
         offset = min(offset, found.st_size)
         os.lseek(fd, offset, os.SEEK_SET)
         left = found.st_size - offset
@@ -165,7 +163,7 @@ class DirectoryStore:
         try:
             with explained(path):
                 self._give_name(self._parts.data(path, upload, size), path)
-        except FileNotFoundError:  # somebody else finished it just now
+        except FileNotFoundError:  # another request finished it just now
             raise NotFound("upload_missing", upload=upload[:100]) from None
         self._parts.drop(path, upload)
         found = self.stat(path)
@@ -175,15 +173,15 @@ class DirectoryStore:
     def drop_parts(self, path: str, upload: str) -> None:
         self._parts.drop(path, upload)
 
-    def room(self) -> int:
-        return room(self._scratch)
+    def free_bytes(self) -> int:
+        return free_bytes(self._scratch)
 
     def make_place(self) -> tuple[str, Path]:
         name = os.urandom(12).hex()
         with explained(name):
             os.mkdir(f"{_PLACE}{name}", 0o700, dir_fd=self._scratch)
         made = os.stat(f"{_PLACE}{name}", dir_fd=self._scratch, follow_symlinks=False)
-        # Compared with the clock of the disk itself: those of two machines may differ.
+        # Compared with the clock of the file system: clocks of two machines may differ.
         self._sweep_places(made.st_mtime - _FRESH)
         return name, self.root.absolute() / SCRATCH / f"{_PLACE}{name}"
 
@@ -196,7 +194,7 @@ class DirectoryStore:
                 found = os.stat(name, dir_fd=directory, follow_symlinks=False)
             finally:
                 os.close(directory)
-            # A second name would be a way to change it later.
+            # Through a second hard link it could be changed later.
             ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
             if ours and found.st_nlink == 1 and found.st_size == size:
                 with explained(path):
@@ -205,8 +203,8 @@ class DirectoryStore:
         return False
 
     def sweep(self, before: datetime) -> int:
-        """Remove what a dead process left unfinished, last written `before`; how many. Copies that
-        nobody holds any more need not be that old."""
+        """Delete leftovers of dead processes, last written `before`; returns how many. Unlocked
+        handoff directories need not be that old."""
         removed = self._sweep_places(before.timestamp())
         with os.scandir(self._scratch) as entries:
             for entry in entries:
@@ -220,8 +218,8 @@ class DirectoryStore:
         return removed
 
     def flush(self) -> None:
-        # One at a time: whoever comes meanwhile must not return before this sync has ended, for it
-        # may be carrying their files. Many callers thus share one sync.
+        # One at a time: a second caller must not return before this sync has ended, which may
+        # include its files. So many callers share one sync.
         with self._flushing:
             with self._noting:
                 paths, self._unsynced = self._unsynced, set()
@@ -233,7 +231,7 @@ class DirectoryStore:
                 raise
 
     def close(self) -> None:
-        """Give back the descriptors; the store cannot be used afterwards."""
+        """Close the descriptors; the store cannot be used afterwards."""
         scratch, self._scratch = self._scratch, -1
         if scratch >= 0:
             os.close(scratch)
@@ -244,11 +242,11 @@ class DirectoryStore:
             self.close()
 
     def _sweep_places(self, before: float | None = None) -> int:
-        """Remove places whose process is dead: whoever uses one holds a lock on it. How many.
+        """Delete handoff directories that no process has locked; returns how many.
 
-        An empty one is left alone that was made after `before`, and not even locked for a look: its
-        process would not get its own lock meanwhile. Without `before` those go, too: who loses one
-        sends its files the usual way.
+        An empty one created after `before` is left alone and not even locked, because its client
+        could not lock it at that moment. Without `before` those are deleted too: their clients then
+        upload their files.
         """
         with os.scandir(self._scratch) as entries:
             places = [entry for entry in entries if entry.name.startswith(_PLACE)]
@@ -295,7 +293,7 @@ class DirectoryStore:
             raise
 
     def _listed(self, names: Sequence[str], beginning: str) -> Iterator[Stat]:
-        # Opened at the first look: a list that nobody begins to read is never closed either.
+        # Opened at the first `next`: an iterator that is never started is never closed either.
         fd = -1
         with suppress_absent():
             fd = self._tree.directory(names)
@@ -328,7 +326,7 @@ class DirectoryStore:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         fd = os.open(name, flags, mode, dir_fd=self._scratch)
         if mode != FILE:
-            os.fchmod(fd, mode)  # the mask of a server leaves others no right
+            os.fchmod(fd, mode)  # overrides the umask
         return name, fd
 
     def _drop_scratch(self, name: str) -> None:
@@ -352,13 +350,13 @@ class DirectoryStore:
 
 
 class _FileSink:
-    """A scratch file that gets its name when it is whole."""
+    """A scratch file that is renamed when it is complete."""
 
     def __init__(self, store: DirectoryStore, path: str, modified: datetime | None) -> None:
         self._store = store
         self._path = path
         self._modified = modified
-        # Whoever gives up while another thread writes must not take the descriptor from under it.
+        # `abort` must not close the descriptor while another thread writes.
         self._lock = threading.Lock()
         with explained(path):
             kept_by_digest = is_digest(path.rpartition("/")[2])
@@ -366,7 +364,7 @@ class _FileSink:
 
     def write(self, data: bytes | bytearray | memoryview, /) -> None:
         with explained(self._path), self._lock:
-            check_room(self._fd, len(data))
+            check_free_space(self._fd, len(data))
             written = os.write(self._fd, data)
             while written < len(data):
                 written += os.write(self._fd, memoryview(data)[written:])

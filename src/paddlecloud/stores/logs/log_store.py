@@ -1,12 +1,12 @@
-"""Log bytes at offsets: appending the same piece twice is appending it once.
+"""Appends to logs at offsets (idempotent), and reads them by offset, tail or time.
 
-Whoever ships a log may repeat and reorder pieces; a log here is always an unbroken prefix of the
-real one, and its size says how much of it is kept. Each log is one plain file at its final place in
-a directory store, so that it is listed and downloaded like any other. The threads of a process are
-serialized per log; what another process appends is the same bytes at the same offsets. One that may
-also move logs must not meet files that are kept open here: then `max_open` is 0. A full disk keeps
-the prefix that fitted, and the same append goes on from there when space returns. `flush` is for
-those who need more than surviving the death of this process. When it grew is noted in `logtimes`.
+A sender may repeat and reorder chunks; a stored log is always a prefix of the real one, and its
+size is how much is stored. Each log is one plain file at its final path in a directory store, so it
+is listed and downloaded like any other. The threads of a process are serialized per log; another
+process appends the same bytes at the same offsets. If another process may also move logs, files
+must not stay open here: then `max_open` is 0. A full disk keeps the prefix that fits, and the same
+append continues from there when space is available. `flush` makes logs survive a power cut. The
+time index is `_time_index`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from paddlecloud.model.logs.time_index import size_at
 from paddlecloud.stores.directory.safe_open import (
     ABSENT,
     Tree,
-    check_room,
+    check_free_space,
     explained,
-    room,
+    free_bytes,
     shown,
     suppress_absent,
 )
@@ -40,7 +40,7 @@ MAX_OPEN = 64
 _FIRST_BLOCK = 64 * 1024
 _LARGEST_BLOCK = 1024 * 1024
 _FAR = 1024 * 1024
-"""Bytes in which the beginning of a line is looked for; one that is longer is cut."""
+"""Bytes in which the beginning of a line is searched; a longer line is cut."""
 
 
 class LogStore:
@@ -55,12 +55,11 @@ class LogStore:
     def append(
         self, path: str, offset: int, data: bytes | memoryview, at: float | None = None
     ) -> int:
-        """Keep `data` as the bytes from `offset` on; the size of the log afterwards.
+        """Store `data` as the bytes from `offset` on; returns the size of the log afterwards.
 
-        `at` is the time (seconds of the epoch) that is noted for what is new in it. Bytes that are
-        here already are skipped. A piece that would leave a gap is not kept: the size tells the
-        sender where to go on. StorageFull when it does not fit: the size then covers the part that
-        did.
+        `at` is the time (seconds of the epoch) for the index. Bytes that are stored already are
+        skipped. A chunk that would leave a gap is not stored: the sender continues at the returned
+        size. StorageFull if it does not fit; then the log contains the part that did.
         """
         with explained(path), self._log(path) as log, log.lock:
             file = log.open(self._tree, make=offset == 0)
@@ -69,15 +68,15 @@ class LogStore:
                 return size
             rest = memoryview(data)[size - offset :]
             if rest and at is not None:
-                self._times.note(path, at, size)
-            room_left = max(0, room(file.fd)) if rest else 0
-            fits = rest[:room_left]
+                self._times.record(path, at, size)
+            left = max(0, free_bytes(file.fd)) if rest else 0
+            fits = rest[:left]
             while fits:
                 written = os.pwrite(file.fd, fits, size)
                 size += written
                 fits = fits[written:]
-            if rest[room_left:]:
-                check_room(file.fd, len(rest) - room_left)
+            if rest[left:]:
+                check_free_space(file.fd, len(rest) - left)
             return size
 
     def size(self, path: str) -> int:
@@ -103,7 +102,7 @@ class LogStore:
     def offset_at(self, path: str, time: float) -> int:
         """Where the first line begins that may have come at `time` or later, to a second.
 
-        A log without notes is taken as a whole: all of it is as new as its file.
+        A log without a time index counts as a whole, by the modification time of its file.
         """
         file = self._file(path)
         if file is None:
@@ -115,7 +114,7 @@ class LogStore:
         return size if offset < 0 else _line_start(file.fd, min(offset, size))
 
     def notes(self, path: str, first: int, count: int) -> list[Note]:
-        """Some of the notes about when the log grew: the number of the first, and how many."""
+        """At most `count` entries of the time index from number `first` on."""
         return self._times.read(path, first, count)
 
     def open(self, path: str) -> LogFile | None:
@@ -123,11 +122,11 @@ class LogStore:
         return self._file(path)
 
     def flush(self, paths: Collection[str]) -> None:
-        """Return when what was appended to these logs so far would survive a loss of power."""
+        """Return when what was appended to these logs so far would survive a power cut."""
         self._tree.sync(paths)
 
     def move(self, path: str, target: str) -> None:
-        """Give a log another place, replacing what was there. NotFound when there is no log."""
+        """Move a log, replacing what was at `target`. NotFound if there is no log."""
         with self._log(path) as log, log.lock:
             log.drop()
             try:
@@ -142,15 +141,15 @@ class LogStore:
             self._times.move(path, target)
 
     def delete(self, path: str) -> None:
-        """Let go of a log and its bytes; gone already is done. Whoever reads it reads on."""
+        """Delete a log. Idempotent; open readers can continue."""
         with self._log(path) as log, log.lock:
             log.drop()
             with suppress_absent(), self._tree.parent(path) as (directory, name):
                 os.unlink(name, dir_fd=directory)
             self._times.delete(path)
 
-    def forget(self, path: str) -> None:
-        """Close this log, or all logs below this path; for whoever has deleted them."""
+    def close_deleted(self, path: str) -> None:
+        """Close this log, or all logs below this path, after they were deleted."""
         self._times.delete(path)
         below = f"{path}/"
         with self._lock:
@@ -191,7 +190,7 @@ class LogStore:
 
 
 class _Log:
-    """What is known of one log; while it has `users` it stays, so that all share its lock."""
+    """An open log; it stays while it has `users`, so that all share its lock."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -218,7 +217,7 @@ class _Log:
 
 
 class LogFile:
-    """A descriptor that closes when nobody holds it: a reader never sees it taken away."""
+    """A descriptor that is closed with its last reference, never under a reader."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd

@@ -1,5 +1,5 @@
-"""The store that keeps blobs in a bucket: S3, BOS and what speaks the same protocol.
+"""The S3 store: a bucket of AWS, BOS, MinIO, SeaweedFS or another S3-compatible server.
 
-`store` is the face; `client` signs and sends requests (SigV4). Own code, because no library can
-presign the parts of a multipart upload.
+`store` implements the protocol, `sigv4` signs; `_client` sends requests with retries. Own code,
+because no library has a parts API and can presign the parts of a multipart upload.
 """

@@ -1,10 +1,10 @@
-"""How an S3 server is told which bytes it should have got, where no TLS guards them on their way.
+"""Chooses checksum headers for uploads without TLS.
 
-The digest in the signature is not enough, for not every server compares it. Content-MD5 is compared
-by all, but MD5 takes more CPU than everything else that an upload does; `x-amz-checksum-sha256` is
-the digest that the signature has anyway, and a server that compares it repeats it in its answer. So
-the first parts carry both, and parts carry the second alone once the server has shown that it
-knows it. No byte is stored unchecked meanwhile. One guard may be used by many threads.
+The digest in the signature is not enough, because not every server verifies it. All verify
+Content-MD5, but MD5 takes more CPU than everything else in an upload; `x-amz-checksum-sha256` is
+the digest that the signature needs anyway, and a server that verifies it repeats it in its
+response. So the first parts have both headers, and later parts only the second once the server has
+repeated it. No byte is stored unverified. May be used by many threads.
 """
 
 from __future__ import annotations
@@ -15,40 +15,40 @@ from collections.abc import Mapping
 
 _CHECKSUM = "x-amz-checksum-sha256"
 _STRICT = ".bcebos.com"
-"""Baidu's S3 door names the forms that it takes, and checksums are not among them."""
+"""The S3 endpoint of BOS documents the headers that it accepts; checksums are not among them."""
 _NOT_THIS_FORM = (400, 501)
 
 Headers = Mapping[str, str]
 
 
-class Guard:
+class ChecksumHeaders:
     def __init__(self, host: str, *, tls: bool) -> None:
         self._tls = tls
         self._repeats: bool | None = False if host.endswith(_STRICT) else None
-        """Whether the server repeats the checksum; None: it was not asked yet."""
+        """Whether the server repeats the checksum; None: not known yet."""
 
     def headers(self, body: bytes | bytearray, digest: str, *, part: bool) -> dict[str, str]:
-        """What a request with this body of this sha256 has to say; `part`: nobody sees the bytes
-        before they are joined. For anything else MD5 costs too little to be asked about."""
+        """The headers for a body with this sha256. Only a `part`, which is not visible before the
+        upload is complete, uses the SHA-256 header; other bodies are small enough for MD5."""
         if not body or self._tls:
             return {}
         asks = part and self._repeats is not False
-        said = {_CHECKSUM: _base64(bytes.fromhex(digest))} if asks else {}
-        if asks and self._repeats:
-            return said
-        return {**said, "content-md5": _base64(hashlib.md5(body, usedforsecurity=False).digest())}
+        headers = {_CHECKSUM: _base64(bytes.fromhex(digest))} if asks else {}
+        if not (asks and self._repeats):
+            headers["content-md5"] = _base64(hashlib.md5(body, usedforsecurity=False).digest())
+        return headers
 
-    def is_checked(self, said: Headers, answered: Headers) -> bool:
-        """Whether bytes that were taken have been compared; if not, they have to be sent again."""
-        if _CHECKSUM not in said:
+    def is_checked(self, sent: Headers, received: Headers) -> bool:
+        """Whether the server has verified the bytes; if not, they have to be sent again."""
+        if _CHECKSUM not in sent:
             return True
-        repeats = answered.get(_CHECKSUM) == said[_CHECKSUM]
+        repeats = received.get(_CHECKSUM) == sent[_CHECKSUM]
         self._repeats = repeats and self._repeats is not False
-        return repeats or "content-md5" in said
+        return repeats or "content-md5" in sent
 
-    def is_at_fault(self, said: Headers, status: int) -> bool:
-        """Whether a refusal may be for the form of the request; then the next one has another."""
-        if _CHECKSUM not in said or status not in _NOT_THIS_FORM:
+    def is_at_fault(self, sent: Headers, status: int) -> bool:
+        """Whether an error may be caused by the headers; then the next request has others."""
+        if _CHECKSUM not in sent or status not in _NOT_THIS_FORM:
             return False
         self._repeats = False
         return True

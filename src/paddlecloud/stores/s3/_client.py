@@ -25,10 +25,10 @@ from paddlecloud.net.http1 import Response
 from paddlecloud.net.pool import Pool
 from paddlecloud.net.proxy import DIRECT, Proxies
 from paddlecloud.stores.deadline import is_prompt
-from paddlecloud.stores.s3._checksums import Guard
+from paddlecloud.stores.s3._checksums import ChecksumHeaders
 from paddlecloud.stores.s3._errors import (
     CLOCK,
-    PATIENT,
+    OUTAGE_TRIES,
     TRIES,
     Failure,
     document,
@@ -59,8 +59,8 @@ _LONGEST_PAUSE = 4.0
 _UNCLEAR = (400, 405)
 """Statuses with many causes: an odd name, or a session that has ended."""
 _skews: dict[str, timedelta] = {}
-"""How far the clock of each server is ahead of ours, once it refused a signature for that. All
-clients share it: one that only signs URLs sends no request. Values are replaced, so no lock."""
+"""How far the clock of each server is ahead of ours, once it rejected a signature for that. Shared
+by all clients: one that only presigns URLs sends no request. Values are replaced, so no lock."""
 _LARGEST = 16 * 1024 * 1024
 """Bytes of a document: a page of a listing has at most four million."""
 CONNECTION_BROKEN = ("server_closed", "server_malformed", "server_timeout")
@@ -110,8 +110,8 @@ class Answer:
         return top
 
 
-class Wire:
-    """A bucket of a server, reached with one pair of keys; may be used by many threads."""
+class S3Client:
+    """Sends requests to one bucket with one pair of keys. May be used by many threads."""
 
     def __init__(
         self,
@@ -130,12 +130,12 @@ class Wire:
         self._scheme, self._endpoint_host = parts.scheme, host
         self._host = host if path_style else f"{bucket}.{host}"
         self.place = f"{bucket} ({self._host})"
-        """How messages name it: with the host that requests go to."""
+        """Name of the bucket in messages, with the host that requests go to."""
         self._top = parts.path.rstrip("/") + (f"/{bucket}" if path_style else "")
         self._signer = Signer(keys=keys, region=region, host=self._host)
         self._clock, self.sleep = clock, sleep
         self._timeouts = TIMEOUTS
-        self._guard = Guard(parts.hostname or "", tls=parts.scheme == "https")
+        self._checksums = ChecksumHeaders(parts.hostname or "", tls=parts.scheme == "https")
         self._pool = Pool(proxies)
         self._silent_at: float | None = None
         """When a request last timed out, if none was answered since."""
@@ -192,7 +192,7 @@ class Wire:
 
     def _once(self, request: Request, digest: str) -> Response | Failure:
         """One attempt: a good response, or why it failed."""
-        checks = self._guard.headers(request.body, digest, part=request.part)
+        checks = self._checksums.headers(request.body, digest, part=request.part)
         now = self._clock() + self._skew()
         more = {**request.headers, **checks}
         path, query = self._path(request.key), query_text(request.query)
@@ -209,21 +209,21 @@ class Wire:
         except Unreachable as error:
             return self._broken(error)
         self._silent_at = None
-        # It answers: the rest may take as long as from a server that never was silent.
+        # After a response starts, the normal timeout applies to the rest.
         response.set_timeout(self._seconds(request)[1])
         self._refuse_foreign(request, response)
         good = response.status in request.good
-        if good and self._guard.is_checked(checks, response.headers):
+        if good and self._checksums.is_checked(checks, response.headers):
             return response
         failure = self._refusal(request, response, now)
         if failure.worth > 1:
             return failure
-        again = good or self._guard.is_at_fault(checks, response.status)
-        return Failure(failure.error, PATIENT) if again else failure
+        again = good or self._checksums.is_at_fault(checks, response.status)
+        return Failure(failure.error, OUTAGE_TRIES) if again else failure
 
     def _broken(self, error: Unreachable) -> Failure:
         """What a connection that failed means for the request."""
-        worth = PATIENT
+        worth = OUTAGE_TRIES
         if error.code == "server_timeout":
             # The other kept connections lead to the same silent server.
             self._pool.drop_idle()
@@ -260,14 +260,14 @@ class Wire:
             data = response.take(64 * 1024)
             response.close()
         except Unreachable as error:
-            return Failure(self.unreachable(error), PATIENT)
+            return Failure(self.unreachable(error), OUTAGE_TRIES)
         code, detail = error_in(data)
         if request.method == "HEAD" and response.status in _UNCLEAR:
             return self._reason_of(request, response.status)
         if is_foreign(request.method, response.status, code, response.headers):
             return Failure(unexpected(self.place, response.status, response.headers, data))
         if code in CLOCK and self._learn_skew(response, signed):
-            return Failure(Retry("store_failed", place=self.place, detail=code), PATIENT)
+            return Failure(Retry("store_failed", place=self.place, detail=code), OUTAGE_TRIES)
         return failure_of(response.status, code, detail, request.key, self.place)
 
     def _reason_of(self, request: Request, status: int) -> Failure:

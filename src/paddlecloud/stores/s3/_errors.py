@@ -23,16 +23,15 @@ from paddlecloud.stores.s3._keys import path_of
 TRIES = 5
 """Attempts at a request."""
 
-PATIENT = 12
-"""Attempts at a part of a large file: half a minute, in which a server may restart. A failure would
-throw away much that was sent."""
+OUTAGE_TRIES = 12
+"""Attempts at a part of a large file, over half a minute, in which a server may restart."""
 
 CLOCK = ("RequestTimeTooSkewed", "RequestExpired")
 
 _AGAIN = (408, 425, 429, 500, 502, 503, 504)
 
-_MISTAKE = 500
-"""Not waited out like the others: a full server responds with it, one that restarts does not."""
+_INTERNAL_ERROR = 500
+"""Retried less than the others: a full server responds with it, a restarting one does not."""
 
 _BUSY = ("RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "RequestThrottled")
 """Codes that some servers send with status 400 although they are no refusal."""
@@ -68,27 +67,27 @@ class Failure(NamedTuple):
 
 def failure_of(status: int, code: str, detail: str, key: str, place: str) -> Failure:
     """The error for a response about `key`, or about the bucket if that is empty."""
-    said = f"{status} {code} {detail}".strip()[:300]
+    summary = f"{status} {code} {detail}".strip()[:300]
     if status == 507 or code in _FULL:
         return Failure(StorageFull("store_full", path=key))
     if code == "NoSuchBucket":
         return Failure(Refused("store_bucket_missing", place=place))
     if code in CLOCK:
-        return Failure(Refused("store_clock", place=place, detail=said))
+        return Failure(Refused("store_clock", place=place, detail=summary))
     if code in _KEYS or status in (401, 403):
-        return Failure(Refused("store_denied", place=place, detail=said))
+        return Failure(Refused("store_denied", place=place, detail=summary))
     if status == 404:
         return Failure(NotFound("file_missing", path=key))
     if status in (409, 412):
-        return Failure(Conflict("store_changed", path=key), PATIENT if status == 409 else 1)
+        return Failure(Conflict("store_changed", path=key), OUTAGE_TRIES if status == 409 else 1)
     if code in _DAMAGED:
-        return Failure(Retry("store_damaged", path=key, place=place), PATIENT)
-    failed = Retry("store_failed", place=place, detail=said)
+        return Failure(Retry("store_damaged", path=key, place=place), OUTAGE_TRIES)
+    failed = Retry("store_failed", place=place, detail=summary)
     if status in _AGAIN or code in _BUSY:
-        return Failure(failed, TRIES if status == _MISTAKE else PATIENT)
+        return Failure(failed, TRIES if status == _INTERNAL_ERROR else OUTAGE_TRIES)
     if key and (status == _TOO_LARGE or (status in _REFUSED and code not in _OF_NO_FILE)):
         path = shown(path_of(key))
-        return Failure(Refused("store_refused", place=place, path=path, detail=said))
+        return Failure(Refused("store_refused", place=place, path=path, detail=summary))
     return Failure(failed)
 
 
@@ -132,8 +131,8 @@ def is_foreign(method: str, status: int, code: str, headers: Headers) -> bool:
     if status in _REFUSALS and headers.get("content-type", "").startswith("text/html"):
         return True
     # A response to HEAD has no body, and one to a DELETE of nothing does not matter.
-    spoken = status == 404 and method not in ("HEAD", "DELETE")
-    return spoken or status in _ELSEWHERE
+    has_body = status == 404 and method not in ("HEAD", "DELETE")
+    return has_body or status in _ELSEWHERE
 
 
 def document(data: bytes, name: str) -> ElementTree.Element | None:

@@ -1,8 +1,7 @@
-"""Names of files in a bucket: any path of ours as UTF-8 that every server takes, and back.
+"""Encodes paths as object keys that every server accepts, and back.
 
-A path may hold bytes that are no UTF-8 (Python shows them as lone surrogates). They are written
-with two characters, the first of which is the next one after the surrogates: so names in a bucket
-sort as paths do.
+A path may contain bytes that are not UTF-8 (lone surrogates in Python). They are encoded as two
+characters, the first of which follows the surrogates, so that keys sort like paths.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _WRITTEN = re.compile(f"{_MARK}([\ue080-\ue100])")
 
 
 def name_of(path: str) -> str:
-    """The path as a name in a bucket; Invalid when it is longer than one can be."""
+    """The key of a path; Invalid if it is too long."""
     name = _ODD.sub(_write, path)
     if len(name.encode("utf-8", "surrogatepass")) > MAX_KEY_BYTES:
         raise Invalid("store_path_long", path=path[:200], limit=MAX_KEY_BYTES)
@@ -30,9 +29,9 @@ def path_of(name: str) -> str:
 
 
 def stem(path: str) -> str:
-    """The beginning of a path up to the first sign that sorts no later than a slash.
+    """The beginning of a path up to the first character that sorts no later than a slash.
 
-    Whether a server sorts by whole names or directory by directory, files of one stem are together.
+    Whether a server sorts by whole keys or by directory, files of one stem are adjacent.
     """
     return _STEM.split(path, maxsplit=1)[0]
 

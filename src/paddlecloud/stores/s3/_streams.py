@@ -15,7 +15,7 @@ from paddlecloud.stores.base import Part, Stat
 from paddlecloud.stores.deadline import is_prompt, prompt_if
 from paddlecloud.stores.directory.safe_open import shown
 from paddlecloud.stores.s3 import _multipart as multipart
-from paddlecloud.stores.s3._client import CONNECTION_BROKEN, Request, Wire
+from paddlecloud.stores.s3._client import CONNECTION_BROKEN, Request, S3Client
 
 if TYPE_CHECKING:
     from paddlecloud.stores.s3.store import S3Store
@@ -72,7 +72,7 @@ class S3Sink:
             if self._upload:
                 stat = self._finish()
             else:
-                return self._store.crew.submit(len(self._buffer), self._finish)
+                return self._store.workers.submit(len(self._buffer), self._finish)
         except BaseException:
             self._drop()
             raise
@@ -113,15 +113,15 @@ class S3Sink:
         store = self._store
         if not self._upload:
             key = store.key(self._path)
-            self._upload = multipart.begin(store.wire, key, store.meta(self._modified))
+            self._upload = multipart.begin(store.client, key, store.meta(self._modified))
         data, self._buffer = self._buffer, bytearray()
-        self._sent.append(store.crew.submit(len(data), self._put, len(self._sent) + 1, data))
+        self._sent.append(store.workers.submit(len(data), self._put, len(self._sent) + 1, data))
 
     def _put(self, number: int, data: bytearray) -> Part:
         store, upload = self._store, self._upload
         key = store.key(self._path)
         return multipart.put_with_retries(
-            store.wire, key, upload, number, data, wanted=lambda: self._upload == upload
+            store.client, key, upload, number, data, wanted=lambda: self._upload == upload
         )
 
     def _drop(self) -> None:
@@ -136,7 +136,7 @@ class S3Sink:
             with suppress(BaseException):
                 future.result()
         with suppress(PaddleCloudError):
-            multipart.drop(self._store.wire, self._store.key(self._path), upload)
+            multipart.drop(self._store.client, self._store.key(self._path), upload)
 
 
 TIMES = 5
@@ -147,11 +147,11 @@ _SKIP = 256 * 1024
 
 class Stream:
     def __init__(
-        self, wire: Wire, key: str, path: str, offset: int, length: int | None, tag: str = ""
+        self, client: S3Client, key: str, path: str, offset: int, length: int | None, tag: str = ""
     ) -> None:
         """Opened at once; NotFound when there is no such object, Conflict when its ETag is not
         `tag`."""
-        self._wire, self._key, self._path = wire, key, path
+        self._client, self._key, self._path = client, key, path
         self._response: Response | None = None
         self._at = offset
         self._prompt = is_prompt()
@@ -167,7 +167,7 @@ class Stream:
             self._drop()
             if error.code not in CONNECTION_BROKEN:
                 raise
-            raise wire.unreachable(error) from error
+            raise client.unreachable(error) from error
         beyond = self.size if length is None else offset + length
         self._end = min(self.size, max(0, beyond))
         self.length = max(0, self._end - offset)
@@ -190,7 +190,7 @@ class Stream:
             except Unreachable as error:
                 if error.code not in CONNECTION_BROKEN:
                     raise
-                failure = self._wire.unreachable(error)
+                failure = self._client.unreachable(error)
                 before, silent = silent, error.code == "server_timeout"
                 if self._prompt and silent and before:
                     # One connection may stall; a second one that stalls too is a silent server.
@@ -201,7 +201,7 @@ class Stream:
                     self._at += len(data)
                     return data
                 detail = "the bytes end early"
-                failure = Retry("store_failed", place=self._wire.place, detail=detail)
+                failure = Retry("store_failed", place=self._client.place, detail=detail)
             self._drop()
         assert failure is not None
         raise failure
@@ -213,7 +213,7 @@ class Stream:
             if (headers := self._open({**wanted, **match})) is not None:
                 self.headers, self.size = headers, _whole_size(headers)
                 return
-        answer = self._wire.ask(Request(method="HEAD", key=self._key, headers=match))
+        answer = self._client.ask(Request(method="HEAD", key=self._key, headers=match))
         self.headers = answer.headers
         self.size = int(answer.headers.get("content-length", 0))
 
@@ -234,7 +234,7 @@ class Stream:
         """Ask for it; None when the object ends before the range that is wanted. Unreachable when
         the connection breaks before that range begins."""
         request = Request(method="GET", key=self._key, headers=wanted, good=(200, 206, 416))
-        response = self._wire.begin(request)
+        response = self._client.begin(request)
         if response.status == 416:
             response.close()
             return None

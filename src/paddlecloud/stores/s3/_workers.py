@@ -1,7 +1,7 @@
-"""A few threads that do a store's requests, and a bound on the bytes that wait for them.
+"""A thread pool for the requests of a store, with a bound on the bytes in progress.
 
-Whoever hands in work waits while too many bytes are under way: that is how a fast sender is held to
-the speed of a slow store. What the work is, and whether to try it again, is the caller's affair.
+`submit` blocks while too many bytes are in progress, which limits a fast sender to the speed of a
+slow store.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 
-class Crew:
-    def __init__(self, *, workers: int, room: int) -> None:
+class WorkerPool:
+    def __init__(self, *, workers: int, max_bytes: int) -> None:
         self._threads = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="store")
-        self._room = room
+        self._max_bytes = max_bytes
         self._under_way = 0
         self._changed = threading.Condition()
 
@@ -31,9 +31,12 @@ class Crew:
         *args: Given.args,
         **kwargs: Given.kwargs,
     ) -> Future[Result]:
-        """Have `work` done; returns as soon as there is room for its `size` bytes."""
+        """Run `work` in the pool; returns as soon as its `size` bytes fit into the bound."""
         with self._changed:
-            self._changed.wait_for(lambda: self._has_room(size))
+            # A single item above the bound is admitted when nothing else is in progress.
+            self._changed.wait_for(
+                lambda: not self._under_way or self._under_way + size <= self._max_bytes
+            )
             self._under_way += size
         try:
             prompt = is_prompt()
@@ -46,12 +49,8 @@ class Crew:
         return future
 
     def close(self) -> None:
-        """Wait for what is under way; nothing can be handed in afterwards."""
+        """Wait for the work in progress; nothing can be submitted afterwards."""
         self._threads.shutdown()
-
-    def _has_room(self, size: int) -> bool:
-        # What alone is more than the room may go when nothing else is under way.
-        return not self._under_way or self._under_way + size <= self._room
 
     def _leave(self, size: int) -> None:
         with self._changed:

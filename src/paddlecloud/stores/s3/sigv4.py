@@ -1,8 +1,8 @@
-"""AWS Signature Version 4, as every S3-compatible server checks it: in headers, or in a URL.
+"""AWS Signature Version 4, in headers or in a presigned URL.
 
-Pure: values in, texts out. The digest of a body is always part of the signature, so a server
-refuses bytes that changed on the way, and no server meets a chunked form that it does not know
-(Baidu's S3 door takes none). Only a URL that is signed for somebody else leaves it out.
+Pure functions of their arguments. The digest of the body is part of the signature, so a server
+rejects bytes that changed in transit, and chunked signatures, which the S3 endpoint of BOS does not
+accept, are not needed. Only a presigned URL has no digest.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from urllib.parse import quote
 EMPTY = hashlib.sha256(b"").hexdigest()
 UNSIGNED = "UNSIGNED-PAYLOAD"
 LONGEST = timedelta(days=7)
-"""A URL cannot be good for longer."""
+"""Maximum validity of a presigned URL."""
 
 Query = Iterable[tuple[str, str]]
 
@@ -36,7 +36,7 @@ class Signer:
     keys: Keys
     region: str
     host: str
-    """With its port, where that is not the usual one."""
+    """With its port if that is not the default."""
 
     def headers(
         self, method: str, path: str, query: Query, digest: str, now: datetime, more: Headers
@@ -59,10 +59,10 @@ class Signer:
     def query(
         self, method: str, path: str, query: Query, good_for: timedelta, now: datetime
     ) -> str:
-        """The query of a URL that lets anybody do this one thing until `good_for` is over."""
+        """The query of a presigned URL for this request, valid for `good_for`."""
         stamp = f"{now:%Y%m%dT%H%M%SZ}"
         scope = self._scope(stamp)
-        said = [
+        signed = [
             *query,
             ("X-Amz-Algorithm", "AWS4-HMAC-SHA256"),
             ("X-Amz-Credential", f"{self.keys.access_key}/{scope}"),
@@ -71,8 +71,8 @@ class Signer:
             ("X-Amz-SignedHeaders", "host"),
         ]
         if self.keys.session_token:
-            said.append(("X-Amz-Security-Token", self.keys.session_token))
-        text = query_text(said)
+            signed.append(("X-Amz-Security-Token", self.keys.session_token))
+        text = query_text(signed)
         request = canonical(method, path, text, {"host": self.host}, UNSIGNED)
         return f"{text}&X-Amz-Signature={self._signature(request, stamp, scope)}"
 
@@ -90,7 +90,7 @@ Headers = Mapping[str, str]
 
 
 def canonical(method: str, path: str, query: str, headers: Headers, digest: str) -> str:
-    """The text that both sides sign; `headers` have names in small letters."""
+    """The canonical request; `headers` have names in lower case."""
     lines = "".join(f"{name}:{headers[name].strip()}\n" for name in sorted(headers))
     return f"{method}\n{path}\n{query}\n{lines}\n{';'.join(sorted(headers))}\n{digest}"
 

@@ -1,10 +1,9 @@
-"""An S3-compatible bucket as store: AWS, Baidu's S3 door, MinIO, SeaweedFS and their like.
+"""The S3 store, for AWS, the S3 endpoint of BOS, MinIO, SeaweedFS and others.
 
-A small file is one PUT; a longer one goes in parts while it comes, and exists only when all of them
-are joined. What such a server has no notion of is kept here: times of our own (in metadata, so a
-listing shows when a file was stored), names of any bytes, the order of paths, and that a name is a
-file or a directory. Two servers that write a file and a directory of one name in the same moment
-may still have both.
+A small file is one PUT; a larger one is a multipart upload while it is written. This module adds
+what S3 lacks: our own modification times (in metadata, so a listing has the time of the upload),
+paths with arbitrary bytes, the order of paths, and that a name is either a file or a directory (two
+servers that create both at the same moment are not detected).
 """
 
 from __future__ import annotations
@@ -25,45 +24,45 @@ from paddlecloud.net.proxy import DIRECT, Proxies
 from paddlecloud.stores.base import Part, Reader, Stat, check_whole, pour
 from paddlecloud.stores.directory.safe_open import shown, split
 from paddlecloud.stores.s3 import _multipart as multipart
-from paddlecloud.stores.s3._client import Clock, Request, Wire, http_time
+from paddlecloud.stores.s3._client import Clock, Request, S3Client, http_time
 from paddlecloud.stores.s3._errors import TRIES
 from paddlecloud.stores.s3._keys import name_of, path_of, stem
 from paddlecloud.stores.s3._streams import S3Sink, Stream
-from paddlecloud.stores.s3._workers import Crew
+from paddlecloud.stores.s3._workers import WorkerPool
 from paddlecloud.stores.s3.sigv4 import Keys
 
 WORKERS = 16
-"""Requests of one store that run at once beside those of its callers."""
-ROOM = 64 * 1024 * 1024
-"""Bytes that may wait to be sent: eight parts, of which some are still being digested."""
+"""Concurrent requests of one store, besides those on the threads of its callers."""
+MAX_BYTES = 64 * 1024 * 1024
+"""Bytes in progress: eight parts, some of which are still being hashed."""
 MTIME = "x-amz-meta-mtime"
 """Seconds since 1970, as rclone writes it too."""
 PROBE = ".paddlecloud-probe"
-"""The name of the empty file that is written and deleted to try the keys."""
+"""Name of the empty file that is written and deleted to check the keys."""
 _FEW = 3
-"""So many files of one directory are asked for one by one; of more, the directory is listed."""
+"""Up to so many files of one directory are requested one by one; else the directory is listed."""
 _KNOWN = 10_000
 _LIST = "ListBucketResult"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bucket:
-    """Where a bucket is, and the keys to it."""
+    """A bucket and the keys to it."""
 
     endpoint: str
     bucket: str
     keys: Keys
     region: str = ""
-    """That requests are signed for; empty: the one of servers that have none."""
+    """Region of the signatures; empty: us-east-1."""
     prefix: str = ""
     """Empty: the whole bucket."""
     path_style: bool = True
-    """Whether the bucket is in the path of an address, or in the name of the host."""
+    """Whether the bucket is in the path of a URL, or in the host name."""
     proxies: Proxies = DIRECT
 
 
 def create(settings: Mapping[str, object]) -> S3Store:
-    """The same as `open_bucket`, from names and values."""
+    """`open_bucket` from a mapping of settings."""
     known = {name: value for name, value in settings.items() if value not in (None, "")}
     keys = Keys(
         access_key=str(known.pop("access_key", "")),
@@ -75,7 +74,7 @@ def create(settings: Mapping[str, object]) -> S3Store:
 
 
 def open_bucket(bucket: Bucket) -> S3Store:
-    """A store in this bucket, below its `prefix`; nothing is asked of the server yet."""
+    """Open the store in this bucket, below its `prefix`, without a request."""
     needed = {
         "endpoint": bucket.endpoint,
         "bucket": bucket.bucket,
@@ -85,7 +84,7 @@ def open_bucket(bucket: Bucket) -> S3Store:
     for name, value in needed.items():
         if not value:
             raise ConfigError("store_setting_missing", kind="s3", setting=name)
-    wire = Wire(
+    client = S3Client(
         bucket.endpoint,
         bucket.bucket,
         bucket.keys,
@@ -94,7 +93,7 @@ def open_bucket(bucket: Bucket) -> S3Store:
         clock=_utc_now,
         proxies=bucket.proxies,
     )
-    return S3Store(wire, prefix=bucket.prefix)
+    return S3Store(client, prefix=bucket.prefix)
 
 
 def _utc_now() -> datetime:
@@ -102,31 +101,30 @@ def _utc_now() -> datetime:
 
 
 class S3Store:
-    def __init__(self, wire: Wire, *, prefix: str = "", clock: Clock = _utc_now) -> None:
-        self.wire = wire
+    def __init__(self, client: S3Client, *, prefix: str = "", clock: Clock = _utc_now) -> None:
+        self.client = client
         self._clock = clock
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         if self._prefix:
             split(prefix.strip("/"))
         self.page = 1000
-        """Names that are asked for at once; no server gives more."""
-        self.crew = Crew(workers=WORKERS, room=ROOM)
+        """Keys per page of a listing, the maximum of S3."""
+        self.workers = WorkerPool(workers=WORKERS, max_bytes=MAX_BYTES)
         self._directories: set[str] = set()
-        """Paths that had files below them when they were last looked at."""
+        """Paths that had files below them when they were last checked."""
         self._lock = threading.Lock()
 
     @property
     def place(self) -> str:
-        """What a sentence calls this store."""
-        return self.wire.place
+        """Name of the bucket in messages."""
+        return self.client.place
 
     def probe(self) -> None:
-        """Ask for one name: raises what is wrong with the keys, the bucket or the way there."""
+        """List one name; raises if keys, bucket or connection are wrong."""
         self._page(self._prefix, 1, None, tries=2)
 
     def try_keys(self) -> None:
-        """The same, and whether these keys may write, read and delete: an empty file comes and
-        goes."""
+        """`probe`, and write, stat and delete an empty file to check the permissions."""
         self.probe()
         self.write(PROBE, [])
         try:
@@ -135,13 +133,12 @@ class S3Store:
             self.delete(PROBE)
 
     def is_file(self) -> bool:
-        """Whether a file has the very name of the directory in which this store is; what keys may
-        not look at is none."""
+        """Whether the prefix of this store is a file; False without permission to check it."""
         if not self._prefix:
             return False
         try:
             name = name_of(self._prefix.rstrip("/"))
-            self.wire.ask(Request(method="HEAD", key=name, tries=2))
+            self.client.ask(Request(method="HEAD", key=name, tries=2))
         except (NotFound, Refused):
             return False
         return True
@@ -157,7 +154,7 @@ class S3Store:
         return (row for _, group in groups for row in sorted(group, key=lambda row: row.path))
 
     def listed(self, prefix: str = "") -> Iterator[Stat]:
-        """As `list`, page by page in the order of the server."""
+        """Like `list`, in the order of the server."""
         token: str | None = None
         while True:
             rows, token = self._page(self._prefix + prefix, self.page, token)
@@ -166,17 +163,17 @@ class S3Store:
                 return
 
     def listed_at_once(self) -> Sequence[Stat] | None:
-        """Every file, if one request tells of them all."""
+        """Every file, if one page has them all; else None."""
         rows, token = self._page(self._prefix, self.page, None)
         return rows if token is None else None
 
     def level(self, directory: str = "") -> Iterator[Stat | str]:
-        """The files right in a directory ("" or with a slash at the end), and the paths of the
-        directories in it, with a slash; nothing below these is asked for."""
+        """The files directly in a directory ("" or ending with a slash), and the paths of its
+        subdirectories, ending with a slash. Not recursive."""
         token: str | None = None
         while True:
             query = _page_query(self._prefix + directory, self.page, token)
-            answer = self.wire.ask(Request(method="GET", query=(*query, ("delimiter", "/"))))
+            answer = self.client.ask(Request(method="GET", query=(*query, ("delimiter", "/"))))
             top = answer.xml(_LIST)
             rows, token = self._rows(top)
             yield from rows
@@ -187,7 +184,7 @@ class S3Store:
     def stat(self, path: str) -> Stat | None:
         key = self.key(path)
         try:
-            answer = self.wire.ask(Request(method="HEAD", key=key))
+            answer = self.client.ask(Request(method="HEAD", key=key))
         except NotFound:
             return None
         return _stat(path, answer.headers, int(answer.headers.get("content-length", 0)))
@@ -203,9 +200,9 @@ class S3Store:
         work = []
         for parent, siblings in by_parent.items():
             if len(siblings) > _FEW and parent:
-                work.append(self.crew.submit(0, self._stats_in, parent, siblings))
+                work.append(self.workers.submit(0, self._stats_in, parent, siblings))
             else:
-                work += [self.crew.submit(0, self._stat_of, path) for path in siblings]
+                work += [self.workers.submit(0, self._stat_of, path) for path in siblings]
         found: dict[str, Stat] = {}
         for future in work:
             found.update(future.result())
@@ -214,8 +211,8 @@ class S3Store:
     def read(
         self, path: str, offset: int = 0, length: int | None = None, *, tag: str = ""
     ) -> Reader:
-        """With `tag` only this very content: Conflict when it has been replaced."""
-        stream = Stream(self.wire, self.key(path), path, offset, length, tag)
+        """`tag`: Conflict if the ETag of the file is another."""
+        stream = Stream(self.client, self.key(path), path, offset, length, tag)
         stat = _stat(path, stream.headers, stream.size)
         return Reader(stat, stream.length, stream.read, stream.close)
 
@@ -230,35 +227,35 @@ class S3Store:
 
     def delete(self, path: str) -> None:
         try:
-            self.wire.ask(Request(method="DELETE", key=self.key(path)))
+            self.client.ask(Request(method="DELETE", key=self.key(path)))
         except NotFound:
             return
 
     def delete_tree(self, path: str) -> int:
         file = self.stat(path)
         doomed = [*([file] if file else []), *self.listed(f"{path}/")]
-        for future in [self.crew.submit(0, self.delete, stat.path) for stat in doomed]:
+        for future in [self.workers.submit(0, self.delete, stat.path) for stat in doomed]:
             future.result()
         return sum(stat.size for stat in doomed)
 
     def flush(self) -> None:
-        """Nothing to do: a server acknowledges what it will keep."""
+        """Does nothing: a server acknowledges only what is durable."""
 
     def sweep(self, before: datetime, below: str = "") -> int:
-        """Drop uploads in parts that nobody finished and that got no part since `before`; how many.
+        """Abort unfinished multipart uploads without a part since `before`; returns how many.
 
-        `below`: only those of files whose path starts with these letters.
+        `below`: only those of paths with this prefix.
         """
-        return multipart.drop_old(self.wire, self._prefix + below, before)
+        return multipart.drop_old(self.client, self._prefix + below, before)
 
     def begin_parts(self, path: str, *, part_size: int, modified: datetime | None = None) -> str:
-        return multipart.begin(self.wire, self.key(path), self.meta(modified))
+        return multipart.begin(self.client, self.key(path), self.meta(modified))
 
     def put_part(self, path: str, upload: str, number: int, data: bytes | bytearray) -> Part:
-        return multipart.put(self.wire, self.key(path), upload, number, data)
+        return multipart.put(self.client, self.key(path), upload, number, data)
 
     def parts(self, path: str, upload: str) -> Sequence[Part]:
-        return multipart.listed(self.wire, self.key(path), upload)
+        return multipart.listed(self.client, self.key(path), upload)
 
     def finish_parts(self, path: str, upload: str, *, size: int) -> Stat:
         found = self.parts(path, upload)
@@ -267,30 +264,30 @@ class S3Store:
         return self.finished(path, upload, found)
 
     def drop_parts(self, path: str, upload: str) -> None:
-        multipart.drop(self.wire, self.key(path), upload)
+        multipart.drop(self.client, self.key(path), upload)
 
     def presign_read(self, path: str, *, good_for: timedelta, now: datetime) -> str:
-        return self.wire.url("GET", self.key(path), (), good_for, now)
+        return self.client.url("GET", self.key(path), (), good_for, now)
 
     def presign_write(self, path: str, *, good_for: timedelta, now: datetime) -> str:
-        """An address to PUT this whole file to."""
-        return self.wire.url("PUT", self.key(path), (), good_for, now)
+        """A presigned URL to PUT this whole file to."""
+        return self.client.url("PUT", self.key(path), (), good_for, now)
 
     def presign_part(
         self, path: str, upload: str, number: int, *, good_for: timedelta, now: datetime
     ) -> str:
         query = multipart.part_query(upload, number)
-        return self.wire.url("PUT", self.key(path), query, good_for, now)
+        return self.client.url("PUT", self.key(path), query, good_for, now)
 
     def close(self) -> None:
-        """Give back threads and connections; the store cannot be used afterwards."""
-        self.crew.close()
-        self.wire.close()
+        """Close threads and connections; the store cannot be used afterwards."""
+        self.workers.close()
+        self.client.close()
 
     # -- what the sink needs -------------------------------------------------------------------
 
     def key(self, path: str) -> str:
-        """The name of this file in the bucket, checked."""
+        """The object key of this path, checked."""
         split(path)
         return name_of(self._prefix + path)
 
@@ -301,16 +298,16 @@ class S3Store:
         """Store a whole file with one request."""
         self.refuse_taken(path)
         headers = self.meta(modified)
-        self.wire.ask(Request(method="PUT", key=self.key(path), body=data, headers=headers))
+        self.client.ask(Request(method="PUT", key=self.key(path), body=data, headers=headers))
         return Stat(path=path, size=len(data), modified=modified or self._clock())
 
     def finished(self, path: str, upload: str, parts: Iterable[Part]) -> Stat:
         """Join the parts to the file."""
         joined = list(parts)
         try:
-            multipart.finish(self.wire, self.key(path), upload, joined)
+            multipart.finish(self.client, self.key(path), upload, joined)
         except NotFound:
-            # An answer that was lost on its way: then the file is there and the upload is not.
+            # The response to an earlier attempt was lost: the file exists and the upload does not.
             stat = self.stat(path)
             if stat is None or stat.size != sum(part.size for part in joined):
                 raise
@@ -320,7 +317,7 @@ class S3Store:
         return found
 
     def refuse_taken(self, path: str) -> None:
-        """Conflict when a file lies above this path, or files below it."""
+        """Conflict if a parent of this path is a file, or if it has files below it."""
         names = path.split("/")
         above = ["/".join(names[:depth]) for depth in range(1, len(names))]
         with self._lock:
@@ -328,7 +325,7 @@ class S3Store:
             unknown = [directory for directory in above if directory not in self._directories]
         if any(self.stat(directory) is not None for directory in unknown):
             raise Conflict("store_path_taken", path=shown(path))
-        # A file that is named by its content has nothing below it: that saves every second call.
+        # A blob has nothing below it: that saves every second request.
         if not is_digest(names[-1]) and self._page(self._prefix + path + "/", 1, None)[0]:
             raise Conflict("store_path_taken", path=shown(path))
         with self._lock:
@@ -342,7 +339,7 @@ class S3Store:
         self, prefix: str, most: int, token: str | None, tries: int = TRIES
     ) -> tuple[Sequence[Stat], str | None]:
         query = _page_query(prefix, most, token)
-        answer = self.wire.ask(Request(method="GET", query=query, tries=tries))
+        answer = self.client.ask(Request(method="GET", query=query, tries=tries))
         return self._rows(answer.xml(_LIST))
 
     def _rows(self, top: Element) -> tuple[Sequence[Stat], str | None]:
@@ -381,7 +378,7 @@ def _page_query(prefix: str, most: int, token: str | None) -> tuple[tuple[str, s
 
 
 def _path(top: Element, key: str | None) -> str:
-    """Of a file or a directory, as a list names it."""
+    """The path of a key or prefix in a listing."""
     quoted = top.findtext("EncodingType") == "url"
     return path_of(unquote_plus(key or "") if quoted else key or "")
 

@@ -14,7 +14,7 @@ import pytest
 from paddlecloud.model.errors import Unreachable
 from paddlecloud.stores.deadline import prompt_if
 from paddlecloud.stores.s3 import _client as client
-from paddlecloud.stores.s3._client import Wire
+from paddlecloud.stores.s3._client import S3Client
 from paddlecloud.stores.s3._streams import Stream
 from paddlecloud.stores.s3.sigv4 import Keys
 
@@ -37,7 +37,7 @@ class Halting:
         self._open: list[socket.socket] = []
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
-        self.wire = Wire(
+        self.client = S3Client(
             f"http://127.0.0.1:{self._listener.getsockname()[1]}",
             "bucket",
             Keys(access_key="a", secret_key="s"),
@@ -53,7 +53,7 @@ class Halting:
     def __exit__(self, *_: object) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._thread.join(20)
-        self.wire.close()
+        self.client.close()
         for each in (*self._open, self._listener):
             each.close()
 
@@ -85,7 +85,7 @@ def read(stream: Stream) -> bytes:
 @pytest.mark.usefixtures("prompt")
 def test_it_goes_on_at_the_same_byte_of_the_same_object() -> None:
     with Halting(HEAD + DATA[:4], REST + DATA[4:]) as server:
-        assert read(Stream(server.wire, "x", "x", 0, None)) == DATA
+        assert read(Stream(server.client, "x", "x", 0, None)) == DATA
     assert "range: bytes=4-9" in server.asked[1]
     assert 'if-match: "1"' in server.asked[1]
 
@@ -95,14 +95,14 @@ def test_it_goes_on_at_the_same_byte_of_the_same_object() -> None:
 def test_a_second_silence_is_told(said: bytes) -> None:
     with Halting(HEAD + DATA[:4], said, REST + DATA[4:]) as server:
         with pytest.raises(Unreachable, match="timed out"):
-            read(Stream(server.wire, "x", "x", 0, None))
+            read(Stream(server.client, "x", "x", 0, None))
         assert len(server.asked) == 2
 
 
 @pytest.mark.usefixtures("prompt")
 def test_nobody_waits_for_words_about_a_part_that_is_none() -> None:
     with Halting(BEYOND + b"<Error>", HEAD) as server:
-        stream = Stream(server.wire, "x", "x", 20, 5)
+        stream = Stream(server.client, "x", "x", 20, 5)
         assert (stream.size, stream.length, read(stream)) == (10, 0, b"")
 
 
@@ -110,22 +110,22 @@ def test_nobody_waits_for_words_about_a_part_that_is_none() -> None:
 def test_a_server_that_sends_the_whole_and_halts_before_the_part_is_told() -> None:
     with Halting(HEAD + DATA[:2]) as server:
         with pytest.raises(Unreachable, match="timed out"):
-            Stream(server.wire, "x", "x", 4, None)
-        assert not any(server.wire._pool._idle.values())
+            Stream(server.client, "x", "x", 4, None)
+        assert not any(server.client._pool._idle.values())
 
 
 @pytest.mark.usefixtures("prompt")
 def test_a_part_that_is_asked_for_again_may_halt_before_it_begins() -> None:
     with Halting(HEAD + DATA[:4], HEAD + DATA[:2]) as server:
         with pytest.raises(Unreachable, match="timed out"):
-            read(Stream(server.wire, "x", "x", 0, None))
+            read(Stream(server.client, "x", "x", 0, None))
         assert len(server.asked) == 2
 
 
 def test_who_was_answered_after_a_silence_may_stand_still_for_as_long_as_others() -> None:
     with Halting(HEAD + DATA) as server, prompt_if(True):
-        server.wire._silent_at = time.monotonic()
-        stream = Stream(server.wire, "x", "x", 0, None)
+        server.client._silent_at = time.monotonic()
+        stream = Stream(server.client, "x", "x", 0, None)
         assert stream._response is not None
         assert stream._response._stream.timeout == client.PROMPT[1] > client.PROMPT_AGAIN
         assert read(stream) == DATA

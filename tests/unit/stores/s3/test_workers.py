@@ -6,48 +6,48 @@ import threading
 
 import pytest
 
-from paddlecloud.stores.s3._workers import Crew
+from paddlecloud.stores.s3._workers import WorkerPool
 
 
 def test_work_is_done_and_its_failure_kept() -> None:
-    crew = Crew(workers=2, room=10)
-    assert crew.submit(1, divmod, 7, 2).result() == (3, 1)
-    failed = crew.submit(1, divmod, 7, 0)
+    pool = WorkerPool(workers=2, max_bytes=10)
+    assert pool.submit(1, divmod, 7, 2).result() == (3, 1)
+    failed = pool.submit(1, divmod, 7, 0)
     with pytest.raises(ZeroDivisionError):
         failed.result()
-    crew.close()
+    pool.close()
 
 
 def test_whoever_hands_in_too_much_waits() -> None:
-    crew, gate, handed = Crew(workers=4, room=10), threading.Event(), threading.Event()
-    futures = [crew.submit(6, gate.wait, 20)]
+    pool, gate, handed = WorkerPool(workers=4, max_bytes=10), threading.Event(), threading.Event()
+    futures = [pool.submit(6, gate.wait, 20)]
 
     def hand_in() -> None:
-        futures.append(crew.submit(6, gate.wait, 20))
+        futures.append(pool.submit(6, gate.wait, 20))
         handed.set()
 
     other = threading.Thread(target=hand_in)
     other.start()
-    small = crew.submit(4, len, b"fits beside the first")
+    small = pool.submit(4, len, b"fits beside the first")
     assert small.result(20) == 21
     assert not handed.is_set()
     gate.set()
     assert handed.wait(20)
     other.join()
     assert all(future.result(20) for future in futures)
-    crew.close()
+    pool.close()
 
 
 def test_what_is_larger_than_the_room_goes_alone() -> None:
-    crew = Crew(workers=1, room=10)
-    assert crew.submit(1000, len, b"123").result(20) == 3
-    assert crew.submit(1000, len, b"1").result(20) == 1
-    crew.close()
+    pool = WorkerPool(workers=1, max_bytes=10)
+    assert pool.submit(1000, len, b"123").result(20) == 3
+    assert pool.submit(1000, len, b"1").result(20) == 1
+    pool.close()
 
 
 def test_nothing_can_be_handed_in_after_the_end() -> None:
-    crew = Crew(workers=1, room=10)
-    crew.close()
+    pool = WorkerPool(workers=1, max_bytes=10)
+    pool.close()
     for _ in range(3):
         with pytest.raises(RuntimeError):
-            crew.submit(9, len, b"1")
+            pool.submit(9, len, b"1")

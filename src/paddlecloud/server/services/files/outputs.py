@@ -33,7 +33,7 @@ from paddlecloud.server.services.files.job_files import (
     user_root,
 )
 from paddlecloud.stores.base import CanLocalPath, CanTag, CommitsLater, Sink, Stat, Store
-from paddlecloud.stores.directory.safe_open import check_room, explained
+from paddlecloud.stores.directory.safe_open import check_free_space, explained
 
 _PLACES = {"output": output_directory, "log": log_directory}
 
@@ -61,7 +61,7 @@ def append(
             if size < offset or not data.startswith(here):
                 raise Conflict("output_gap", path=name[:200], offset=offset, size=size)
             rest = data[len(here) :]
-            check_room(fd, len(rest))
+            check_free_space(fd, len(rest))
             _write(fd, rest, offset + len(here))
             if mtime is not None:
                 os.utime(fd, (mtime, mtime))

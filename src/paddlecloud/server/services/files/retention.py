@@ -143,8 +143,8 @@ def _delete_job(deps: Deps, job: Job) -> int:
     freed = deps.store.delete_tree(root) + deps.store.delete_tree(beside)
     freed += deps.store.delete_tree(listings_root(job.owner, job.id))
     freed += deps.store.delete_tree(sending_root(job.owner, job.id))
-    deps.logs.forget(root)
-    deps.logs.forget(beside)
+    deps.logs.close_deleted(root)
+    deps.logs.close_deleted(beside)
     deps.db.write(partial(jobs.delete_job, job_id=job.id))
     return freed
 

@@ -17,7 +17,7 @@ from paddlecloud.server.deps import Deps
 from paddlecloud.server.schemas.files import EntryRow
 from paddlecloud.server.services.accounts import quota
 from paddlecloud.server.services.transfer import open_uploads
-from paddlecloud.stores.base import CanLocalPath, CanTellRoom, Reader, Sink
+from paddlecloud.stores.base import CanLocalPath, CanReportFreeSpace, Reader, Sink
 from paddlecloud.stores.pack import PackReceiver
 
 SMALL = 64 * 1024
@@ -167,7 +167,7 @@ def _check_room(deps: Deps, sizes: list[int]) -> None:
     """Refuse small files that cannot fit together before one is sent. Big ones are asked for one by
     one, because they may have holes."""
     size = sum(sizes)
-    if isinstance(deps.store, CanTellRoom) and (room := deps.store.room()) < size:
+    if isinstance(deps.store, CanReportFreeSpace) and (room := deps.store.free_bytes()) < size:
         told = {"size": format_size(size), "room": format_size(max(0, room))}
         raise StorageFull("store_room_files", files=len(sizes), **told)
 

@@ -107,7 +107,7 @@ def _in_terms_of_owner(deps: Deps, note: HeldNote, job: Job) -> PaddleCloudError
     from paddlecloud.stores import user_bucket as buckets  # noqa: PLC0415 - 20 ms of http and xml
 
     try:
-        with buckets.in_terms_of(
+        with buckets.user_bucket_errors(
             buckets.parse_bos_url(job.spec.bos_url), deps.settings.private_store.door
         ):
             raise trouble

@@ -26,7 +26,7 @@ from paddlecloud.stores.base import (
     CanLocalPath,
     CanMultipart,
     CanReadParts,
-    CanTellRoom,
+    CanReportFreeSpace,
 )
 from paddlecloud.stores.deadline import prompt_if
 
@@ -136,7 +136,7 @@ class BlobUpload(Upload):
         """Start an upload; what cannot fit is refused before any of it is sent."""
         store, size = self.deps.store, request.size
         needed = size if request.allocated is None else min(size, request.allocated)
-        if isinstance(store, CanTellRoom) and (space := store.room()) < needed:
+        if isinstance(store, CanReportFreeSpace) and (space := store.free_bytes()) < needed:
             sizes = {"size": format_size(needed), "room": format_size(max(0, space))}
             raise StorageFull("store_room", **sizes)
         check_storage(self.deps, self.owner, size, besides=(self.sha256,))

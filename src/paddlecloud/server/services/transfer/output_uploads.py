@@ -31,7 +31,7 @@ from paddlecloud.server.services.transfer.blobs import part_size_of
 from paddlecloud.server.services.transfer.open_uploads import Record
 from paddlecloud.server.services.transfer.uploads import State, Upload
 from paddlecloud.server.services.user_buckets import buckets
-from paddlecloud.stores.base import CanMultipart, CanPresign, CanReadParts, CanTellRoom
+from paddlecloud.stores.base import CanMultipart, CanPresign, CanReadParts, CanReportFreeSpace
 from paddlecloud.stores.directory.safe_open import shown
 
 LEAST = 64 * 1024 * 1024
@@ -150,7 +150,7 @@ class OutputUpload(Upload):
                 with suppress(Refused):  # keys that may not drop parts are good for sending
                     self.store.drop_parts(self.path, state.record.upload)
         needed = asked.size if asked.allocated is None else min(asked.size, asked.allocated)
-        if isinstance(self.store, CanTellRoom) and self.store.room() < needed:
+        if isinstance(self.store, CanReportFreeSpace) and self.store.free_bytes() < needed:
             raise StorageFull("store_full", path=shown(self.path))
         modified = None if asked.mtime is None else datetime.fromtimestamp(asked.mtime, UTC)
         record = msgspec.structs.replace(wanted, upload=self.start(each, modified))

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from paddlecloud.stores.base import Reader, Stat
     from paddlecloud.stores.s3.sigv4 import Keys
     from paddlecloud.stores.s3.store import S3Store
-    from paddlecloud.stores.user_bucket import BosPlace
+    from paddlecloud.stores.user_bucket import BosLocation
 
 T = TypeVar("T")
 
@@ -75,8 +75,10 @@ def listed(deps: Deps, owner: str, spec: JobSpec, request: SubmitRequest) -> Lis
     place, keys = user_bucket.parse_bos_url(spec.bos_url), _keys(request)
     door, proxies = deps.settings.private_store.door, deps.settings.proxies
     try:
-        user_bucket.check_private(place, keys, door=door, proxies=proxies)
-        stats = user_bucket.list_private(place, keys, most=MOST_FILES, door=door, proxies=proxies)
+        user_bucket.check_user_bucket(place, keys, endpoint=door, proxies=proxies)
+        stats = user_bucket.list_user_bucket(
+            place, keys, most=MOST_FILES, endpoint=door, proxies=proxies
+        )
     except Unreachable as error:
         # Whoever submits would rather hear it now than after some more tries.
         raise Refused(error.code, **error.params) from error
@@ -110,9 +112,11 @@ def opened(deps: Deps, asked: WithKeys) -> Iterator[S3Store]:
     if not deps.settings.private_store.enabled:
         raise Refused("private_store_off", bos_url=asked.bos_url)
     door = deps.settings.private_store.door
-    store = user_bucket.open_private(place, _keys(asked), door=door, proxies=deps.settings.proxies)
+    store = user_bucket.open_user_bucket(
+        place, _keys(asked), endpoint=door, proxies=deps.settings.proxies
+    )
     try:
-        with user_bucket.in_terms_of(place, door):
+        with user_bucket.user_bucket_errors(place, door):
             yield store
     finally:
         store.close()
@@ -157,7 +161,7 @@ def in_its_terms(deps: Deps, job: Job) -> Iterator[None]:
 
     place = user_bucket.parse_bos_url(job.spec.bos_url)
     try:
-        with user_bucket.in_terms_of(place, deps.settings.private_store.door):
+        with user_bucket.user_bucket_errors(place, deps.settings.private_store.door):
             yield
     except Refused as error:
         if error.code != "private_store_denied":
@@ -203,7 +207,7 @@ def content(deps: Deps, job: Job, name: str, offset: int = 0, length: int | None
         raise Conflict("private_file_changed", **told) from None
 
 
-def _listed(place: BosPlace, stats: list[Stat]) -> Listed:
+def _listed(place: BosLocation, stats: list[Stat]) -> Listed:
     where, above = f"{place.bucket}.{place.region}", f"{place.prefix}/" if place.prefix else ""
     tags: dict[str, tuple[str, str]] = {}
     entries: list[Entry] = []
@@ -268,7 +272,7 @@ def _open(deps: Deps, job: Job, keys: Keys) -> S3Store:
 
     place = user_bucket.parse_bos_url(job.spec.bos_url)
     door, proxies = deps.settings.private_store.door, deps.settings.proxies
-    return user_bucket.open_private(place, keys, door=door, proxies=proxies)
+    return user_bucket.open_user_bucket(place, keys, endpoint=door, proxies=proxies)
 
 
 def _keys_of(deps: Deps, job: Job) -> Keys:
