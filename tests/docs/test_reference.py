@@ -13,7 +13,7 @@ from paddlecloud.agent.replica import _token_file
 from paddlecloud.client.config.resolve import resolve
 from paddlecloud.model.jobs.environment import environment, with_paths, with_root
 from paddlecloud.model.jobs.job import Role
-from paddlecloud.model.jobs.params import INHERITED_NAMES, RESERVED_NAMES, RESERVED_PREFIXES
+from paddlecloud.model.jobs.param_checks import INHERITED_NAMES, RESERVED_NAMES, RESERVED_PREFIXES
 from paddlecloud.model.jobs.states import FINAL, TRANSITIONS, JobState
 from scripts import gen_reference
 from tests.docs.pages import DOCS, Session

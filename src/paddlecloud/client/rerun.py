@@ -11,7 +11,8 @@ from paddlecloud.client import response_schemas
 from paddlecloud.client.submit import Submit, requirements_of, submit
 from paddlecloud.model.errors import Conflict, Invalid, SnapshotMissing
 from paddlecloud.model.files.bos_url import plain_bos_url
-from paddlecloud.model.jobs.params import ALIASES, LOCAL, PARAMETERS, check_env, parse_parameters
+from paddlecloud.model.jobs.param_checks import check_env
+from paddlecloud.model.jobs.params import ALIASES, LOCAL, PARAMETERS, parse_parameters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

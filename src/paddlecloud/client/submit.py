@@ -23,12 +23,8 @@ from paddlecloud.model.errors import (
     PaddleCloudError,
     Retry,
 )
-from paddlecloud.model.jobs.params import (
-    INHERITED_NAMES,
-    MAX_REQUIREMENTS_BYTES,
-    directory_of,
-    parse_parameters,
-)
+from paddlecloud.model.jobs.param_checks import INHERITED_NAMES
+from paddlecloud.model.jobs.params import MAX_REQUIREMENTS_BYTES, directory_of, parse_parameters
 from paddlecloud.net import retry
 
 TYPE_CHECKING = False

@@ -21,7 +21,8 @@ from paddlecloud.model.jobs.job import (
     Resources,
     Role,
 )
-from paddlecloud.model.jobs.params import ANY_EXIT, check_wire
+from paddlecloud.model.jobs.param_checks import ANY_EXIT
+from paddlecloud.model.jobs.params import check_wire
 
 DEFAULT_CPU = 1.0
 

@@ -10,7 +10,7 @@ import pytest
 
 from paddlecloud.client.scan import git as scan_git
 from paddlecloud.client.scan.walk import scan
-from paddlecloud.model.jobs.params import GIT_WORDS, MAX_GIT_WORD
+from paddlecloud.model.jobs.param_checks import GIT_WORDS, MAX_GIT_WORD
 
 ENVIRON = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",

@@ -6,7 +6,7 @@ import pytest
 
 from paddlecloud.model.jobs.environment import environment, user_namespace, with_paths
 from paddlecloud.model.jobs.job import Attempt, DistributeMode, Job, JobType, Resources, Role
-from paddlecloud.model.jobs.params import RESERVED_NAMES, RESERVED_PREFIXES
+from paddlecloud.model.jobs.param_checks import RESERVED_NAMES, RESERVED_PREFIXES
 from tests.unit.model.builders import JOB_ID, a_job, a_replica, a_spec, an_attempt
 
 DOCUMENTED = {

@@ -12,14 +12,9 @@ from hypothesis import strategies as st
 
 from paddlecloud.messages import TEXTS
 from paddlecloud.model.errors import Invalid
-from paddlecloud.model.jobs import params
-from paddlecloud.model.jobs.params import (
-    PARAMETERS,
-    check_env,
-    check_wire,
-    directory_of,
-    parse_parameters,
-)
+from paddlecloud.model.jobs import param_checks, params
+from paddlecloud.model.jobs.param_checks import check_env
+from paddlecloud.model.jobs.params import PARAMETERS, check_wire, directory_of, parse_parameters
 from tests.unit.model.builders import SNAPSHOT
 
 PLAIN = {"start_cmd": "sh run.sh", "files": "./job"}
@@ -295,7 +290,7 @@ def test_the_documented_parameters_have_the_documented_order_and_defaults() -> N
 
 
 def test_what_a_shell_passes_on_is_never_refused() -> None:
-    inherited = dict.fromkeys(params.INHERITED_NAMES, "x")
+    inherited = dict.fromkeys(param_checks.INHERITED_NAMES, "x")
     wire = {**parse_parameters(PLAIN), "snapshot": SNAPSHOT, "inherited_env": inherited}
     assert check_wire(wire)["inherited_env"] == inherited
     with pytest.raises(Invalid, match="PADDLECLOUD_HOME"):
