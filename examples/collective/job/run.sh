@@ -1,5 +1,5 @@
 #!/bin/sh
-# One trainer; the platform starts it once for each, with the variables that tell them apart.
+# Runs once per trainer; environment variables give each its rank.
 set -e
 : "${LOCAL_MOUNT_PATH:=$PWD}"
 : "${OUTPUT_PATH:=$PWD/output}"

@@ -1,7 +1,7 @@
 """A small two-class classifier, data parallel over all trainers of the job.
 
 Each trainer sees other data; after every step the gradients are averaged over all of them. All
-print the same checksum of the weights at the end, which shows that they really were.
+print the same checksum of the weights at the end as a proof.
 Writes  $OUTPUT_PATH/model.pdparams (rank 0)
 """
 import argparse
@@ -22,7 +22,7 @@ def main():
     if asked > 1:
         dist.init_parallel_env()
     rank, world = dist.get_rank(), dist.get_world_size()
-    # Trainers that do not find each other would train alone, each to a good end.
+    # Trainers that do not find each other would each train alone, without an error.
     if world != asked:
         raise SystemExit("expected %d trainers, found %d" % (asked, world))
     print("trainer %d of %d is ready" % (rank, world), flush=True)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# One node of the job. What used to be --cluster_node_ips, --node_ip and --started_port is in the
-# environment now; on a machine with cards the launcher starts one process for each of them.
+# One node of the job. The former --cluster_node_ips, --node_ip and --started_port are environment
+# variables; on a machine with GPUs the launcher starts one process per GPU.
 set -e
 : "${LOCAL_MOUNT_PATH:=$PWD}"
 : "${OUTPUT_PATH:=$PWD/output}"

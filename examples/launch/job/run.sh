@@ -1,7 +1,7 @@
 #!/bin/sh
 # One node. No --master, --nnodes or --rank: the launcher takes them from PADDLE_TRAINER_ENDPOINTS,
-# PADDLE_TRAINER_ID and POD_IP. It repeats the first process of its node on stdout; the logs of all
-# go where the platform collects them. NPROC processes a node: submit with --env NPROC=2.
+# PADDLE_TRAINER_ID and POD_IP. It copies the log of the first process of its node to stdout;
+# all logs go to LOCAL_LOG_PATH. NPROC processes per node: submit with --env NPROC=2.
 set -e
 : "${LOCAL_MOUNT_PATH:=$PWD}"
 : "${OUTPUT_PATH:=$PWD/output}"

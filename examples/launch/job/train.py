@@ -20,7 +20,7 @@ def main():
     dist.init_parallel_env()
     rank, world = dist.get_rank(), dist.get_world_size()
     asked = int(os.getenv("EXPECT_TRAINERS", str(world)))
-    # Nodes that do not find each other would train alone, each to a good end.
+    # Nodes that do not find each other would each train alone, without an error.
     if world != asked:
         raise SystemExit("expected %d trainers, found %d" % (asked, world))
     print("process %d of %d is ready" % (rank, world), flush=True)

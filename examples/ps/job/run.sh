@@ -1,5 +1,5 @@
 #!/bin/sh
-# One process of the job: TRAINING_ROLE says whether it serves or trains.
+# One process of the job: TRAINING_ROLE is TRAINER or PSERVER.
 set -e
 : "${LOCAL_MOUNT_PATH:=$PWD}"
 : "${OUTPUT_PATH:=$PWD/output}"
