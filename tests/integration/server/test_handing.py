@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from paddlecloud.client import submit
+from paddlecloud.client._transport import Transport
 from paddlecloud.client.download import engine
 from paddlecloud.client.scan.walk import Reading, scan
-from paddlecloud.client.transport import Transport
-from paddlecloud.client.upload import blobs, copy_file, multipart
+from paddlecloud.client.upload import _multipart, blobs, copy_file
 from paddlecloud.client.upload.local_handoff import Handing
 from paddlecloud.model.errors import Conflict, Invalid, Refused
 from paddlecloud.server.http.app import App
@@ -47,7 +47,7 @@ def no_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     def send(*_: object) -> None:
         raise AssertionError("a file went through a socket")
 
-    monkeypatch.setattr(multipart, "send", send)
+    monkeypatch.setattr(_multipart, "send", send)
 
 
 def scratch(world: World) -> list[Path]:
@@ -239,7 +239,7 @@ def stuck(*args, **kwargs):
 real, copy_file._hash = copy_file._hash, stuck
 from paddlecloud.client.upload.local_handoff import Handing
 from paddlecloud.client.scan.walk import scan
-from paddlecloud.client.transport import Transport
+from paddlecloud.client._transport import Transport
 from paddlecloud.net.endpoint import Endpoint
 endpoint = Endpoint(sys.argv[1], sys.argv[2], sys.argv[3])
 scan(sys.argv[4], now=4e9, handing=Handing(Transport(lambda *_: endpoint), near=True))

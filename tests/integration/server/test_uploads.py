@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from paddlecloud.client import rerun, submit
 from paddlecloud.client.scan.walk import scan
-from paddlecloud.client.upload import blobs, multipart
+from paddlecloud.client.upload import _multipart, blobs
 from paddlecloud.model.errors import (
     Conflict,
     Invalid,
@@ -97,7 +97,7 @@ def test_connections_are_used_again(world: World, tmp_path: Path) -> None:
     found = a_directory(tmp_path / "job", model=os.urandom(BIG))
     with faulty_way(f"http://127.0.0.1:{world.stage.port}") as way:
         blobs.upload(world.transport(way.url), found)
-        assert way.connections <= multipart.AT_ONCE + 1
+        assert way.connections <= _multipart.AT_ONCE + 1
 
 
 class Cutting:
@@ -564,7 +564,7 @@ def test_to_an_object_store(
             source = found.sources[sha256]
             connections = PresignedConnections(transport.pool)
             connections.mark_away("http://the.store/")
-            multipart.send(transport, sha256, source, BIG, Progress(), connections)
+            _multipart.send(transport, sha256, source, BIG, Progress(), connections)
         blobs.upload(transport, found)
     assert (line.sent < MIB) is direct
     assert (

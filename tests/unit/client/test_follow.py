@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from paddlecloud import Client
-from paddlecloud.client import follow as client_follow
+from paddlecloud.client import _follow as client_follow
 from paddlecloud.model.errors import NotFound, Retry, TooMany, Unreachable
 from paddlecloud.net import retry
 from paddlecloud.net.endpoint import Endpoint

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.client import diff as client_diff
+from paddlecloud.client import _diff as client_diff
 from paddlecloud.client import rerun as client_rerun
 from paddlecloud.client import submit as client_submit
 from paddlecloud.client.rerun import parameters, rerun

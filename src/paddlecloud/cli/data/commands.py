@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from itertools import islice
 
-from paddlecloud.cli.output import size
+from paddlecloud.cli._output import size
 from paddlecloud.cli.parser import FLAG, LIST, NUMBER, TEXT, Command, Option
 from paddlecloud.model.errors import Invalid, NotFound, Refused
 
@@ -17,8 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from paddlecloud.cli.context import Context
-    from paddlecloud.cli.output import Output, Progress
+    from paddlecloud.cli._context import Context
+    from paddlecloud.cli._output import Output, Progress
     from paddlecloud.cli.parser import Args, Run
     from paddlecloud.data.recordio.corruption import Damage
     from paddlecloud.data.recordio.repair import Report

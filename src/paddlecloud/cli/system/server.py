@@ -16,7 +16,7 @@ from paddlecloud.client.sdk import server_url
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddlecloud.cli.context import Context
+    from paddlecloud.cli._context import Context
     from paddlecloud.cli.parser import Args
 
 #: How often a followed log is looked at, in seconds.

@@ -19,9 +19,9 @@ from json import dumps
 
 from paddlecloud.client.display import CUT_DOWNLOAD, check_name, is_plain, shown, why_not
 from paddlecloud.client.scan import notices
+from paddlecloud.client.scan._symlinks import Leads
 from paddlecloud.client.scan.hash_cache import Digests
 from paddlecloud.client.scan.notices import DEFAULT, KEYS
-from paddlecloud.client.scan.symlinks import Leads
 from paddlecloud.model.errors import Conflict, Invalid, PaddleCloudError
 from paddlecloud.model.files.path_rules import link_meaning
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from io import FileIO
 
+    from paddlecloud.client.scan._ignore import Rules
     from paddlecloud.client.scan.hash_cache import Known
-    from paddlecloud.client.scan.ignore import Rules
     from paddlecloud.client.scan.notices import Note, Row
     from paddlecloud.client.upload.local_handoff import Handing
 
@@ -339,9 +339,9 @@ class _Walk:
             wanted.remove(GITS_IGNORE_FILE)
         for name in wanted:
             if name in names:
-                from paddlecloud.client.scan import ignore  # noqa: PLC0415 - only where there is one
+                from paddlecloud.client.scan import _ignore  # noqa: PLC0415 - only where there is one
 
-                found = ignore.load(self.root, above, name, rules)
+                found = _ignore.load(self.root, above, name, rules)
                 if found is not None:
                     return found
         return rules
@@ -352,14 +352,14 @@ class _Walk:
         """Git's rules that would hold in a directory if no file of ours did."""
         if rules is None or not rules.is_ours or GITS_IGNORE_FILE not in names:
             return void
-        from paddlecloud.client.scan import ignore  # noqa: PLC0415 - only where there is one
+        from paddlecloud.client.scan import _ignore  # noqa: PLC0415 - only where there is one
 
-        return ignore.undone(self.root, above, void)
+        return _ignore.undone(self.root, above, void)
 
     def _compare(
         self, above: str, entries: Iterable[os.DirEntry[str]], rules: Rules, void: Rules
     ) -> None:
-        from paddlecloud.client.scan.ignore import is_brought  # noqa: PLC0415 - as above
+        from paddlecloud.client.scan._ignore import is_brought  # noqa: PLC0415 - as above
 
         for entry in entries:
             path, directory = above + entry.name, entry.is_dir(follow_symlinks=False)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 import os
 
-from paddlecloud.client import response_schemas
+from paddlecloud.client import _response_schemas
+from paddlecloud.client._transport import MAX_LISTING
 from paddlecloud.client.display import shown
 from paddlecloud.client.response_checks import refuse
 from paddlecloud.client.scan.walk import BIG, BLOCK, stamp, unreadable
-from paddlecloud.client.transport import MAX_LISTING
 from paddlecloud.model.errors import Conflict, PaddleCloudError, Retry
 
 TYPE_CHECKING = False
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any, TypeVar
 
+    from paddlecloud.client._transport import Transport
     from paddlecloud.client.scan.walk import Scan, Source
-    from paddlecloud.client.transport import Transport
     from paddlecloud.client.upload.local_handoff import Handing
     from paddlecloud.transfer.presigned import PresignedConnections
     from paddlecloud.transfer.resume import Progress as Counter
@@ -105,7 +105,7 @@ class _Upload:
         self._progress = progress
         self._connections: PresignedConnections | None = None
         self._manifest = b'{"entries":' + scan.canonical.encode() + b"}"
-        self._how: dict[str, Any] = {"schema": response_schemas.MISSING, "most": MAX_LISTING}
+        self._how: dict[str, Any] = {"schema": _response_schemas.MISSING, "most": MAX_LISTING}
         if len(self._manifest) >= LONG:
             from zlib import compress  # noqa: PLC0415 - only many files need it
 
@@ -166,13 +166,13 @@ class _Upload:
         if self._handing is not None and self._handing.give(sha256, source):
             self._progress.add(source[1])
             return
-        from paddlecloud.client.upload import multipart  # noqa: PLC0415 - only big files need it
+        from paddlecloud.client.upload import _multipart  # noqa: PLC0415 - only big files need it
         from paddlecloud.transfer.presigned import PresignedConnections  # noqa: PLC0415 - as above
 
         if self._connections is None:
             self._connections = PresignedConnections(self._transport.pool)
         self._progress.add(0)
-        multipart.send(self._transport, sha256, source, total, self._progress, self._connections)
+        _multipart.send(self._transport, sha256, source, total, self._progress, self._connections)
 
 
 def _packed(sources: Mapping[str, Source], wanted: Iterable[str]) -> Iterator[bytes]:

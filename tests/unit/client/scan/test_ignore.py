@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.client.scan import ignore
+from paddlecloud.client.scan import _ignore
 from paddlecloud.client.scan.walk import scan
 from paddlecloud.model.errors import Invalid
 
@@ -245,7 +245,7 @@ def test_what_git_would_have_left_out_is_told(tmp_path: Path) -> None:
 def test_a_void_file_of_git_that_holds_no_rules_is_none(tmp_path: Path) -> None:
     write(tmp_path, a="")
     (tmp_path / ".paddlecloudignore").write_text("")
-    (tmp_path / ".gitignore").write_bytes(b"a\n" * (ignore.MAX_BYTES // 2 + 1))
+    (tmp_path / ".gitignore").write_bytes(b"a\n" * (_ignore.MAX_BYTES // 2 + 1))
     assert void_notes(tmp_path) == []
 
 
@@ -305,7 +305,7 @@ def test_rules_are_read_through_a_link(tmp_path: Path) -> None:
 
 
 def test_a_huge_ignore_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / ".gitignore").write_bytes(b"a\n" * (ignore.MAX_BYTES // 2 + 1))
+    (tmp_path / ".gitignore").write_bytes(b"a\n" * (_ignore.MAX_BYTES // 2 + 1))
     with pytest.raises(Invalid, match="ignore file only holds patterns"):
         kept(tmp_path)
 
@@ -314,7 +314,7 @@ def test_a_directory_without_such_a_file_imports_nothing(tmp_path: Path) -> None
     (tmp_path / "a").write_text("")
     code = (
         "import sys; from paddlecloud.client.scan.walk import scan; scan(sys.argv[1], now=9e9);"
-        "print([m for m in ('pathspec', 'paddlecloud.client.scan.ignore') if m in sys.modules])"
+        "print([m for m in ('pathspec', 'paddlecloud.client.scan._ignore') if m in sys.modules])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from paddlecloud.client.scan.walk import scan
-from paddlecloud.client.upload import multipart
+from paddlecloud.client.upload import _multipart
 from paddlecloud.model.errors import Unreachable
 from paddlecloud.transfer import presigned
 from paddlecloud.transfer.presigned import PresignedConnections
@@ -94,7 +94,7 @@ def send_all(
     )
     progress.begin(found.bytes)
     for sha256, source in found.sources.items():
-        multipart.send(transport, sha256, source, found.bytes, progress, connections)
+        _multipart.send(transport, sha256, source, found.bytes, progress, connections)
     assert server.whole == {*found.sources}
 
 
@@ -114,7 +114,7 @@ def test_a_bucket_that_is_of_no_use_is_asked_once_for_all_files(
 ) -> None:
     monkeypatch.setattr(presigned.POLICY, "first_pause", 0.0)
     bucket, server = Bucket(*faults), Server()
-    monkeypatch.setattr(multipart, "AT_ONCE", 1)
+    monkeypatch.setattr(_multipart, "AT_ONCE", 1)
     send_all(server, tmp_path, {name: name.encode() * 10 for name in "abc"}, bucket)
     assert bucket.requests == tries
     assert server.asked_direct[0] and not any(server.asked_direct[1:])

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import threading
 
-from paddlecloud.cli.output import size
+from paddlecloud.cli._output import size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddlecloud.cli.output import Output
+    from paddlecloud.cli._output import Output
     from paddlecloud.client.scan.walk import Reading
 
 #: Seconds without a word before the first line, and between two.
