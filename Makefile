@@ -7,14 +7,15 @@ READY := $(VENV)/.ready
 SUITES := $(wildcard tests/docs tests/hostile tests/integration tests/contract tests/unit)
 # The caller's environment decides nothing about the tests.
 CLEAN := scripts/clean-env.sh
-PYTEST := $(CLEAN) $(BIN)/python -m pytest
-# Four at a time, because half of their time they wait; the tests of one file stay together, because
-# they share a server. The files that take long come first, so that all four end together.
-AT_ONCE := --numprocesses=4 --dist=loadfile --no-loadscope-reorder
+RUNNER := -m pytest
+PYTEST := $(CLEAN) $(BIN)/python $(RUNNER)
+# Four workers, because half of their time they wait; the tests of one file stay together, because
+# they share a server. The files that take long come first, so that all workers end together.
+PARALLEL := --numprocesses=4 --dist=loadfile --no-loadscope-reorder
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-paddle test-all check format docs bench lock clean
+.PHONY: help install demo test test-slow test-chaos test-paddle test-all check format docs bench lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,13 +37,18 @@ demo: install ## run an example job from submit to results on this machine
 	@sh scripts/demo.sh
 
 test: install ## the fast tests (under 3 minutes)
-	$(PYTEST) $(SUITES) $(AT_ONCE) -m "not slow and not chaos and not bench" $(ARGS)
+	$(PYTEST) $(SUITES) $(PARALLEL) -m "not slow and not chaos and not bench" $(ARGS)
+
+test-slow: install ## the slow tests, with new random examples
+	$(PYTEST) tests $(PARALLEL) -m "slow and not chaos and not bench" --hypothesis-profile=explore $(ARGS)
+
+test-chaos: install ## the tests that kill our own processes at random moments
+	$(PYTEST) tests $(PARALLEL) --numprocesses=2 -m "chaos and not bench" $(ARGS)
 
 test-paddle: install ## the examples with real PaddlePaddle, installed into the user's cache
 	$(PYTEST) tests/paddle $(ARGS)
 
-test-all: install ## every test, the slow and the destructive ones too
-	$(PYTEST) tests -m "not bench" $(ARGS)
+test-all: test test-slow test-chaos test-paddle ## every test, the slow and the destructive ones too
 
 check: install ## everything a machine can say about the code without running it
 	$(BIN)/ruff check

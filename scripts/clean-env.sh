@@ -10,6 +10,7 @@ keep='HOME PATH LANG TMPDIR CI PYTHON PYENV_ROOT XDG_CACHE_HOME
     HTTP_PROXY HTTPS_PROXY NO_PROXY http_proxy https_proxy no_proxy
     GOPROXY GOSUMDB GOFLAGS GOTOOLCHAIN GOPATH GOCACHE'
 
+: "${HOME:=$(getent passwd "$(id -u)" | cut -d: -f6)}"
 # Tests give the programs that they start another HOME; the caches stay where they are.
 : "${XDG_CACHE_HOME:=$HOME/.cache}"
 : "${LANG:=C.UTF-8}"

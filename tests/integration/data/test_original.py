@@ -1,22 +1,23 @@
 """The library of 2017 itself as a peer: files of each are read by the other.
 
-Set RECORDIO_LIBRARY to `librecordio.so` of the wheel recordio 0.1.7, which loads under any Python.
+It is `librecordio.so` of the wheel recordio 0.1.7, which loads under any Python;
+scripts/install-test-tools.sh installs it.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
 import random
 from pathlib import Path
 
 import pytest
 
 from paddlecloud.data import recordio
+from scripts import paddle
 
-LIBRARY = os.environ.get("RECORDIO_LIBRARY", "")
+LIBRARY = paddle.CACHE / "paddlecloud-dev" / "recordio-0.1.7" / "librecordio.so"
 pytestmark = pytest.mark.skipif(
-    not LIBRARY, reason="RECORDIO_LIBRARY does not name librecordio.so of the wheel recordio 0.1.7"
+    not LIBRARY.exists(), reason="recordio 0.1.7 is not installed (scripts/install-test-tools.sh)"
 )
 
 
@@ -48,7 +49,7 @@ class Original:
 
 @pytest.fixture(scope="module")
 def original() -> Original:
-    return Original(LIBRARY)
+    return Original(str(LIBRARY))
 
 
 @pytest.mark.parametrize("compressor", ["none", "snappy", "gzip"])
