@@ -29,7 +29,7 @@ from paddlecloud.errors import PaddleCloudError
 from tests.integration.faults.home import Home, until
 from tests.integration.gangs.site import Site, a_site
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 
 SEED = int(os.environ.get("PADDLECLOUD_CHAOS_SEED", "20200517"))
 CHANGES = int(os.environ.get("PADDLECLOUD_CHAOS_CHANGES", "200"))
