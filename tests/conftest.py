@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 settings.register_profile("steady", deadline=None, derandomize=True, max_examples=50)
 settings.register_profile("explore", deadline=None, max_examples=500, print_blob=True)
 settings.load_profile("steady")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start the files with the longest tests first: parallel workers then end together."""
+    seconds: Counter[Path] = Counter()
+    for item in items:
+        marks = [*item.iter_markers("slow"), *item.iter_markers("chaos")]
+        seconds[item.path] += max((mark.kwargs.get("seconds", 0) for mark in marks), default=0)
+    items.sort(key=lambda item: -seconds[item.path])
 
 
 def pytest_collection_finish() -> None:
