@@ -25,7 +25,7 @@ from paddlecloud.model.errors import PaddleCloudError
 from paddlecloud.model.policy.quota import Plan
 from paddlecloud.server import settings
 from paddlecloud.server.http.routing import Access, Route
-from paddlecloud.server.routes import ROUTES
+from paddlecloud.server.route_table import ROUTES
 from paddlecloud.server.settings.values import NOT_IN_THE_FILE
 
 TOP = Path(__file__).resolve().parents[1]

@@ -26,7 +26,7 @@ import pytest
 from paddlecloud.testing import Reply, SignedCaller
 from scripts import postgres
 from tests.integration.faults.home import Home
-from tests.integration.server.replicas import Replica, replicas
+from tests.integration.server.several_servers import Replica, replicas
 from tests.integration.server.world import a_submit, packed
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(400)]

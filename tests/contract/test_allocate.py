@@ -13,7 +13,7 @@ from paddlecloud.db.tables import attempts
 from paddlecloud.model.jobs import gang
 from paddlecloud.model.jobs.job import Replica, Resources, Role
 from paddlecloud.scheduler.view import Slot
-from paddlecloud.server.services.placement.allocate import (
+from paddlecloud.server.services.placement._allocate import (
     BASE_PORT,
     NotAvailable,
     allocate_replicas,

@@ -15,7 +15,7 @@ from msgspec import inspect
 from paddlecloud.client import _response_schemas
 from paddlecloud.client._transport import DONE
 from paddlecloud.client.response_checks import check
-from paddlecloud.server.routes import ROUTES
+from paddlecloud.server.route_table import ROUTES
 
 if TYPE_CHECKING:
     from paddlecloud.client.response_checks import Schema

@@ -26,7 +26,7 @@ from schemathesis.generation import GenerationMode
 
 from paddlecloud.model.protocol import bce_auth
 from paddlecloud.server.http.openapi import document
-from paddlecloud.server.routes import ROUTES
+from paddlecloud.server.route_table import ROUTES
 from paddlecloud.testing import Reply
 from tests.hostile.site import Site, a_site, send
 from tests.postgres import fresh_database

@@ -27,7 +27,7 @@ from paddlecloud.cli import main as cli
 from paddlecloud.client.upload import blobs
 from paddlecloud.model.errors import Internal, PaddleCloudError
 from paddlecloud.net import retry
-from paddlecloud.server.routes import ROUTES
+from paddlecloud.server.route_table import ROUTES
 from tests.hostile.answers import (
     AT,
     BODIES,

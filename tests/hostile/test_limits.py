@@ -28,7 +28,7 @@ from paddlecloud.server.http.app import App
 from paddlecloud.server.http.auth import Caller
 from paddlecloud.server.http.routing import Access
 from paddlecloud.server.loops.reconcile import Watch
-from paddlecloud.server.routes import ROUTES
+from paddlecloud.server.route_table import ROUTES
 from paddlecloud.server.schemas.jobs import SubmitRequest
 from paddlecloud.server.services.jobs import actions as job_service
 from paddlecloud.server.services.jobs import submit as submit_service

@@ -15,7 +15,7 @@ from zlib import compress
 import pytest
 
 from paddlecloud.server.http.routing import Access
-from paddlecloud.server.routes import ROUTES
+from paddlecloud.server.route_table import ROUTES
 from paddlecloud.testing import Reply, SignedCaller
 from tests.hostile.site import send
 from tests.integration.server.conftest import MakeWorld

@@ -18,7 +18,7 @@ import pytest
 
 from paddlecloud.client import local_server
 from tests.integration.cli.person import PROGRAM, WAIT, Person, until
-from tests.integration.server.post import mails_to
+from tests.integration.server.mail_world import mails_to
 from tests.integration.server.process import ServerProcess
 from tests.integration.server.smtp import SmtpServer, text_of
 from tests.ports import free_port

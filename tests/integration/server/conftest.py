@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.integration.server.silent_proxy import Valve
 from tests.integration.server.smtp import SmtpServer
-from tests.integration.server.valve import Valve
 from tests.integration.server.world import Stage, World
 
 MakeWorld = Callable[..., World]

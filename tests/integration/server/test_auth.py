@@ -18,7 +18,7 @@ from paddlecloud.model.protocol import bce_auth
 from paddlecloud.net.endpoint import EMPTY_SHA256
 from paddlecloud.server.http.app import App
 from paddlecloud.server.http.routing import Access, Route
-from paddlecloud.server.routes import ROUTES
+from paddlecloud.server.route_table import ROUTES
 from paddlecloud.testing import Reply, SignedCaller, encode_query, exchange
 from tests.integration.server.world import Stage, World, eventually
 

@@ -11,7 +11,7 @@ import pytest
 from paddlecloud.db.tables import attempts
 from paddlecloud.model.jobs.job import Attempt
 from paddlecloud.server.loops.reconcile import Watch
-from tests.integration.server.test_tasks import Worker
+from tests.integration.server.test_data_tasks import Worker
 from tests.integration.server.world import Stage, World
 
 

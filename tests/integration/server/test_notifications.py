@@ -14,7 +14,7 @@ from paddlecloud.server.services.admin import health
 from paddlecloud.server.services.notifications import notify
 from paddlecloud.server.settings import Settings
 from tests.integration.server.conftest import MakeWorld
-from tests.integration.server.post import a_person, mails_to, rows, run_loop, with_mail
+from tests.integration.server.mail_world import a_person, mails_to, rows, run_loop, with_mail
 from tests.integration.server.smtp import SmtpServer, text_of
 from tests.integration.server.world import World
 

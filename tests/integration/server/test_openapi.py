@@ -7,9 +7,9 @@ import re
 from openapi_spec_validator import validate
 
 from paddlecloud.server.http.routing import Access
-from paddlecloud.server.routes import ROUTES
+from paddlecloud.server.route_table import ROUTES
 from paddlecloud.server.schemas.logs import LogsQuery
-from tests.integration.server.contract import api, find_operation
+from tests.integration.server.openapi_contract import api, find_operation
 from tests.integration.server.world import World
 
 

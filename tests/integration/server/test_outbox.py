@@ -21,7 +21,7 @@ from paddlecloud.server.loops.runner import Runner
 from paddlecloud.server.services.notifications import mail
 from paddlecloud.server.settings import Mail, Settings
 from tests.integration.server.conftest import MakeWorld
-from tests.integration.server.post import (
+from tests.integration.server.mail_world import (
     HOST,
     a_certificate,
     mails_to,

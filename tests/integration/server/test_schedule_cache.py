@@ -15,7 +15,7 @@ from paddlecloud.db.tables import attempts, jobs, placements
 from paddlecloud.model.fast_replace import with_changes
 from paddlecloud.model.jobs.job import NOTHING, Resources
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.loops.schedule_cache import PlannerCache
+from paddlecloud.server.loops._schedule_cache import PlannerCache
 from paddlecloud.server.services.placement import planner_input
 from paddlecloud.server.settings import Settings
 from tests.integration.server.conftest import MakeWorld

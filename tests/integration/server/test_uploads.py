@@ -50,7 +50,7 @@ from paddlecloud.transfer.resume import Progress
 from tests.contract.disk import small_disk
 from tests.faulty import Way, faulty_way
 from tests.integration.server.conftest import MakeWorld
-from tests.integration.server.test_silent_buckets import Calls
+from tests.integration.server.test_user_bucket_timeouts import Calls
 from tests.integration.server.world import World, a_directory
 
 MIB = 1024 * 1024

@@ -21,12 +21,12 @@ from paddlecloud.model.errors import NotFound, Refused, Retry
 from paddlecloud.net.proxy import Proxies
 from paddlecloud.server import secrets
 from paddlecloud.server.loops.outbox import BACK_OFF, Sender
-from paddlecloud.server.services.notifications import webhook
-from paddlecloud.server.services.notifications.webhook import Target
+from paddlecloud.server.services.notifications import _webhook as webhook
+from paddlecloud.server.services.notifications._webhook import Target
 from paddlecloud.server.settings import Settings
 from paddlecloud.testing import NOON
 from tests.integration.server.conftest import MakeWorld
-from tests.integration.server.post import a_certificate, rows, run_loop
+from tests.integration.server.mail_world import a_certificate, rows, run_loop
 from tests.integration.server.world import World
 from tests.ports import free_port
 from tests.proxies import proxying

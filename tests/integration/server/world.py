@@ -46,7 +46,7 @@ from paddlecloud.stores.base import Store
 from paddlecloud.stores.directory.store import DirectoryStore
 from paddlecloud.stores.logs.log_store import LogStore
 from paddlecloud.testing import Reply, ScriptedAgent, SignedCaller
-from tests.integration.server.contract import check_reply
+from tests.integration.server.openapi_contract import check_reply
 from tests.sqlite import open_with_tables
 
 NODE = "node-0"

@@ -41,7 +41,7 @@ from paddlecloud.server.http.routing import (
     read_body,
     signed_body,
 )
-from paddlecloud.server.routes import ROUTES
+from paddlecloud.server.route_table import ROUTES
 
 log = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from paddlecloud.model.jobs.elastic import judged
 from paddlecloud.model.jobs.job import Attempt, ExitCause, Failure, Job
 from paddlecloud.model.jobs.states import JobState
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.loops.clock_jumps import Silences, Steps, Stopwatches
+from paddlecloud.server.loops._clock_jumps import Silences, Steps, Stopwatches
 from paddlecloud.server.loops.runner import Loop
 from paddlecloud.server.services.accounts import quota
 from paddlecloud.server.services.agents import orders

@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from paddlecloud.db.tables import usage
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.events import CAPACITY_CHANNEL, SCHEDULE_CHANNEL
-from paddlecloud.server.loops.clock_jumps import Steps
+from paddlecloud.server.loops._clock_jumps import Steps
+from paddlecloud.server.loops._schedule_cache import PlannerCache
 from paddlecloud.server.loops.runner import Loop
-from paddlecloud.server.loops.schedule_cache import PlannerCache
 from paddlecloud.server.services.placement import elastic
 
 log = logging.getLogger(__name__)

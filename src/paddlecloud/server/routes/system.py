@@ -43,7 +43,7 @@ def doctor(deps: Deps, call: Call) -> DoctorAnswer:
 
 
 def openapi(_deps: Deps, _call: Call) -> Response:
-    from paddlecloud.server.routes import ROUTES as ALL  # noqa: PLC0415 - the table holds us too
+    from paddlecloud.server.route_table import ROUTES as ALL  # noqa: PLC0415 - the table holds us too
 
     return json_response(document(ALL))
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddlecloud.server.loops.clock_jumps import FRESH, LONGEST_STEP, Silences, Stopwatches
+from paddlecloud.server.loops._clock_jumps import FRESH, LONGEST_STEP, Silences, Stopwatches
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 RUN = ("job-1", 1)

@@ -27,7 +27,8 @@ from paddlecloud.server.schemas.jobs import (
     SpecAnswer,
 )
 from paddlecloud.server.services.files import snapshots
-from paddlecloud.server.services.jobs import git_diff, views
+from paddlecloud.server.services.jobs import _git_diff as git_diff
+from paddlecloud.server.services.jobs import views
 from paddlecloud.server.services.jobs.settle import settle, stop_replicas
 from paddlecloud.server.services.user_buckets import buckets
 

@@ -26,7 +26,8 @@ from paddlecloud.server.events import SCHEDULE_CHANNEL
 from paddlecloud.server.http.executors import in_bucket_thread, in_long_thread, in_thread
 from paddlecloud.server.schemas.jobs import SubmitAnswer, SubmitRequest, ValidateAnswer
 from paddlecloud.server.services.accounts import quota
-from paddlecloud.server.services.jobs import git_diff, views
+from paddlecloud.server.services.jobs import _git_diff as git_diff
+from paddlecloud.server.services.jobs import views
 from paddlecloud.server.services.placement import isolation
 from paddlecloud.server.services.user_buckets import buckets
 

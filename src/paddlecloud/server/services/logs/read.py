@@ -25,7 +25,7 @@ from paddlecloud.server.http.auth import Caller
 from paddlecloud.server.schemas.logs import LogsQuery
 from paddlecloud.server.services.files.job_files import log_path
 from paddlecloud.server.services.jobs import actions as job_service
-from paddlecloud.server.services.logs.grep import Pattern, SearchedSource
+from paddlecloud.server.services.logs._grep import Pattern, SearchedSource
 from paddlecloud.stores.logs.log_store import LogFile
 
 LOG_CHUNK = 256 * 1024

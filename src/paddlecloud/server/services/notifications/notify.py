@@ -161,7 +161,7 @@ def deliver(deps: Deps, row: Outgoing, now: datetime) -> None:
         from paddlecloud.server.services.notifications import mail  # noqa: PLC0415 - 30 ms, only when one is sent
 
         return mail.deliver(deps, row, now)
-    from paddlecloud.server.services.notifications import webhook  # noqa: PLC0415 - the same
+    from paddlecloud.server.services.notifications import _webhook as webhook  # noqa: PLC0415 - the same
 
     choice = deps.db.read(lambda tx: notification_prefs.get_choice(tx, row.owner))
     if choice is None or choice.wishes.webhook is None or choice.wishes.webhook_secret is None:
@@ -278,7 +278,7 @@ def _ways(deps: Deps, choice: Choice) -> list[tuple[str, str]]:
 
     The row of a webhook has only the host: the rest of such a URL is often a secret.
     """
-    from paddlecloud.server.services.notifications import webhook  # noqa: PLC0415 - for those who chose only
+    from paddlecloud.server.services.notifications import _webhook as webhook  # noqa: PLC0415 - for those who chose only
 
     ways = []
     if choice.wishes.mail and choice.email and deps.settings.mail.host:
@@ -326,7 +326,7 @@ def _check_mail(deps: Deps, choice: Choice, wanted: bool) -> None:
 
 def _check_webhook(deps: Deps, url: str) -> None:
     """Refuse at once what could never be delivered; each delivery checks again."""
-    from paddlecloud.server.services.notifications import webhook  # noqa: PLC0415 - for those who choose only
+    from paddlecloud.server.services.notifications import _webhook as webhook  # noqa: PLC0415 - for those who choose only
 
     private = deps.settings.notifications.webhook_private
     webhook.resolve(webhook.parse(url, private=private), private=private)

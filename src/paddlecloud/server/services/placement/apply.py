@@ -26,7 +26,7 @@ from paddlecloud.server.deps import Deps
 from paddlecloud.server.services.accounts import quota
 from paddlecloud.server.services.files import job_files
 from paddlecloud.server.services.notifications import notify
-from paddlecloud.server.services.placement.allocate import NotAvailable, allocate_replicas
+from paddlecloud.server.services.placement._allocate import NotAvailable, allocate_replicas
 from paddlecloud.server.services.placement.planner_input import REFUSED, waits_since
 from paddlecloud.server.services.placement.release import lose
 from paddlecloud.server.services.user_buckets import logs

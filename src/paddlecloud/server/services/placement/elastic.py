@@ -37,7 +37,7 @@ from paddlecloud.server.deps import Deps
 from paddlecloud.server.services.agents import orders
 from paddlecloud.server.services.jobs.settle import current_attempt, settle
 from paddlecloud.server.services.placement import apply, planner_input
-from paddlecloud.server.services.placement.allocate import NotAvailable, allocate_replicas
+from paddlecloud.server.services.placement._allocate import NotAvailable, allocate_replicas
 
 log = logging.getLogger(__name__)
 WAITING_PER_OWNER = 4

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from paddlecloud.model.errors import Invalid
-from paddlecloud.server.services.logs.grep import MAX_LINE, MAX_PATTERN, Pattern, SearchedSource
+from paddlecloud.server.services.logs._grep import MAX_LINE, MAX_PATTERN, Pattern, SearchedSource
 
 LOG = b"epoch 1 loss 0.5\nERROR: disk\n\nepoch 2 loss 0.25\n\xff\xfe\x00 raw\nlast \r10%\r20%\n"
 PARTS = (

@@ -14,7 +14,8 @@ from paddlecloud.model.errors import Internal, Invalid, Refused
 from paddlecloud.model.jobs.states import JobState
 from paddlecloud.server import secrets
 from paddlecloud.server.loops.outbox import BACK_OFF, next_try
-from paddlecloud.server.services.notifications import mail, notify, webhook
+from paddlecloud.server.services.notifications import _webhook as webhook
+from paddlecloud.server.services.notifications import mail, notify
 from paddlecloud.server.services.notifications.notify import EVENTS
 from paddlecloud.testing import NOON, a_job
 from tests.unit.test_house_rules import sentence_problems

@@ -27,7 +27,7 @@ from paddlecloud.server.services.transfer.output_uploads import OutputUpload, se
 from paddlecloud.server.settings import Settings
 from paddlecloud.stores.s3.store import S3Store
 from tests.integration.server.conftest import MakeWorld
-from tests.integration.server.test_direct import status_of
+from tests.integration.server.test_direct_transfer import status_of
 from tests.integration.server.world import NODE, World, a_submit, close_buckets
 
 NAME = "output/big"

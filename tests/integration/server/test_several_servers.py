@@ -24,7 +24,7 @@ from paddlecloud.model.jobs.job import Resources
 from paddlecloud.server.services.accounts.first_start import embedded_agent
 from paddlecloud.testing import SignedCaller, exchange
 from tests.integration.server.process import agents_of, asked, ended
-from tests.integration.server.replicas import Replica, holders, replicas, submit
+from tests.integration.server.several_servers import Replica, holders, replicas, submit
 from tests.integration.server.world import eventually
 
 pytestmark = pytest.mark.slow

@@ -6,7 +6,7 @@ import socket
 import threading
 from contextlib import suppress
 
-from tests.integration.server.valve import Valve
+from tests.integration.server.silent_proxy import Valve
 
 _BLOCK = 64 * 1024
 

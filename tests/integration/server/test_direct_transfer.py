@@ -14,7 +14,7 @@ import pytest
 from paddlecloud.stores.s3.store import S3Store
 from paddlecloud.testing import Reply, SignedCaller
 from tests.integration.server.test_object_store import Team, team
-from tests.integration.server.test_private_storage import asked, until
+from tests.integration.server.test_user_buckets import asked, until
 
 __all__ = ["team"]
 pytestmark = pytest.mark.slow

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.server.counting_proxy import Toll
 from tests.integration.server.process import ServerProcess, agents_of, end_agents
-from tests.integration.server.test_replicas import end_of
-from tests.integration.server.toll import Toll
+from tests.integration.server.test_several_servers import end_of
 from tests.integration.server.world import a_submit, eventually, packed
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]

@@ -18,7 +18,7 @@ from paddlecloud.stores import create
 from paddlecloud.stores.s3.store import S3Store
 from tests.faulty import Way, faulty_way
 from tests.integration.server.conftest import MakeWorld
-from tests.integration.server.test_silent_buckets import private_job
+from tests.integration.server.test_user_bucket_timeouts import private_job
 from tests.integration.server.world import World, close_buckets, eventually
 
 BIG = b"z" * (8 * 1024 * 1024 - 1)

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from paddlecloud.server.http.connection_limits import MAX_HEAD, MAX_PIPELINED
-from paddlecloud.server.routes import ROUTES
+from paddlecloud.server.route_table import ROUTES
 from paddlecloud.testing import exchange
 from tests.integration.server.process import ServerProcess, asked, ended
 from tests.integration.server.world import eventually, packed

@@ -16,11 +16,11 @@ import pytest
 
 from paddlecloud.model.files.etag import part_size
 from paddlecloud.stores.s3.store import S3Store
+from tests.integration.server.counting_proxy import Toll
 from tests.integration.server.process import agents_of
-from tests.integration.server.replicas import replicas
-from tests.integration.server.test_private_storage import Laptop, asked, until
-from tests.integration.server.test_replicas import end_of
-from tests.integration.server.toll import Toll
+from tests.integration.server.several_servers import replicas
+from tests.integration.server.test_several_servers import end_of
+from tests.integration.server.test_user_buckets import Laptop, asked, until
 from tests.integration.server.world import a_submit
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]

@@ -23,9 +23,9 @@ from paddlecloud.stores.layered import LayeredStore
 from paddlecloud.stores.s3 import _client as client
 from paddlecloud.stores.s3.store import S3Store
 from tests.integration.server.conftest import MakeWorld
+from tests.integration.server.silent_proxy import Valve
 from tests.integration.server.test_outputs import listing
-from tests.integration.server.test_silent_buckets import Calls
-from tests.integration.server.valve import Valve
+from tests.integration.server.test_user_bucket_timeouts import Calls
 from tests.integration.server.world import World, a_submit, close_buckets
 
 WHEN = 1589710569.25

@@ -20,7 +20,7 @@ from paddlecloud.db.tables import agent_keys, tokens, users
 from paddlecloud.db.tables.tokens import Scope
 from paddlecloud.db.tables.users import UserRole
 from paddlecloud.testing import Reply, SignedCaller, exchange
-from tests.integration.server.contract import api
+from tests.integration.server.openapi_contract import api
 from tests.integration.server.world import Stage, World
 
 # product.md: health, gen_token, login, presigned and published links, the console's assets.

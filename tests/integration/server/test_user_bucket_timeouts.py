@@ -17,7 +17,7 @@ from paddlecloud.server.settings import Settings
 from paddlecloud.stores.s3.store import S3Store
 from paddlecloud.testing import Reply, exchange
 from tests.integration.server.conftest import MakeWorld
-from tests.integration.server.valve import Valve
+from tests.integration.server.silent_proxy import Valve
 from tests.integration.server.world import World, a_submit, close_buckets, eventually
 
 PLACES = 32

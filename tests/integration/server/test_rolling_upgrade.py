@@ -20,8 +20,8 @@ import pytest
 
 from paddlecloud.db.engine._migrate import FOLDER, migrations
 from tests.integration.server.process import ended
-from tests.integration.server.replicas import Replica, replicas, submit
-from tests.integration.server.test_replicas import end_of
+from tests.integration.server.several_servers import Replica, replicas, submit
+from tests.integration.server.test_several_servers import end_of
 from tests.integration.server.world import World
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "client-0.1.json"

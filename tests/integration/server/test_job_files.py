@@ -11,7 +11,7 @@ import pytest
 from paddlecloud.model.files.snapshot import Snapshot
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.routing import Access
-from paddlecloud.server.routes import ROUTES
+from paddlecloud.server.route_table import ROUTES
 from paddlecloud.server.services.files import snapshots
 from tests.contract.disk import open_descriptors
 from tests.integration.server.world import World, eventually

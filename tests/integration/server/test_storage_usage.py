@@ -22,7 +22,7 @@ from paddlecloud.stores.directory.store import DirectoryStore
 from paddlecloud.stores.layered import LayeredStore
 from paddlecloud.stores.s3.store import S3Store
 from tests.integration.server.conftest import MakeWorld
-from tests.integration.server.valve import Valve
+from tests.integration.server.silent_proxy import Valve
 from tests.integration.server.world import World
 
 MODEL = b"m" * 2000
