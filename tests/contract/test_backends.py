@@ -152,7 +152,7 @@ def test_a_plug_in_of_before_is_refused_at_the_start(
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     assert isinstance(create("whole", {}), Scripted)
-    with pytest.raises(ConfigError, match="old lacks the method handle, stop"):
+    with pytest.raises(ConfigError, match="old lacks the method needs_credentials, handle, stop"):
         create("old", {})
 
 

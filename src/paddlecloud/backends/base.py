@@ -61,6 +61,9 @@ class Credentials:
 
 
 class Backend(Protocol):
+    needs_credentials: bool
+    """Whether its agents join with the token that `start` gets; False: they have keys already."""
+
     def capacity(self, owner: str) -> tuple[Node, ...]:
         """The nodes that jobs of `owner` may use now, each with everything it has. Never blocks.
         An empty owner stands for all users together."""
@@ -73,8 +76,7 @@ class Backend(Protocol):
     def start(self, attempt: Attempt, credentials: Credentials | None) -> None:
         """Start the agents of `attempt` under its handle. Returns at once and is idempotent, also
         after a restart: what exists stays as it is, and what is missing of an attempt that has
-        grown is started. `credentials` is None for agents that have their keys already
-        (`KeepsAgent`)."""
+        grown is started. `credentials` is None unless they are needed."""
 
     def status(self, handle: Handle) -> AgentStatus:
         """Whether these agents exist. Never blocks; an unknown handle is GONE."""
@@ -147,8 +149,8 @@ def create(kind: str, settings: Mapping[str, str]) -> Backend:
 
 
 def _checked(kind: str, made: object) -> Backend:
-    promised = [name for name in vars(Backend) if not name.startswith("_")]
-    missing = [name for name in promised if not callable(getattr(made, name, None))]
+    names = [*Backend.__annotations__, *vars(Backend)]
+    missing = [name for name in names if name[0] != "_" and not hasattr(made, name)]
     if missing:
         raise ConfigError("backend_incomplete", kind=kind, missing=", ".join(missing))
     return cast(Backend, made)

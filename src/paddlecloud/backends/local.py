@@ -46,6 +46,8 @@ UID_BASE = 200_000
 
 
 class Local:
+    needs_credentials = False
+
     def __init__(self, settings: Mapping[str, str]) -> None:
         self.uid_base = int(settings.get("uid_base") or UID_BASE)
         self._node = settings["node"]

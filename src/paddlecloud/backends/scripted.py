@@ -24,6 +24,9 @@ class Scripted:
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self.settings = dict(settings)
+        self.needs_credentials = bool(settings.get("join"))
+        self.credentials: dict[str, Credentials | None] = {}
+        """What each attempt was started with, by its name."""
         self.started: dict[str, int] = {}
         """How often each attempt was really started, by its name."""
 
@@ -46,6 +49,10 @@ class Scripted:
         if self.settings.get("start") == "later":
             raise Retry("backend_later", pool=attempt.pool)
         self.started.setdefault(self.handle(attempt)[NAME], 1)
+        self.credentials[self.handle(attempt)[NAME]] = credentials
+
+    def joined(self, node: str, has: Resources, host: str) -> Node:
+        return Node(id=node, total=has, host=host)
 
     def status(self, handle: Handle) -> AgentStatus:
         known = handle.get(NAME) in self.started

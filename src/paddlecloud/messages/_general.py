@@ -263,6 +263,27 @@ GENERAL_TEXTS = {
         "{name} 的值无法写入 {path}：为空，或含有换行、注释符号或首尾空格",
     ),
     # -- server ------------------------------------------------------------------------------
+    "join_node_taken": (
+        "there is a machine called {node} already; give this one another name",
+        "已有名为 {node} 的机器，请为本机另取名称",
+    ),
+    "join_node_unknown": (
+        "{node} is not a machine of the attempt that this join token is for: {known}",
+        "{node} 不属于该加入令牌对应的运行（{known}）",
+    ),
+    "join_often": (
+        "{limit} requests with a wrong join token within an hour, which is the limit; try again in "
+        "{minutes} minutes",
+        "一小时内已有 {limit} 次使用了错误的加入令牌，达到上限，请在 {minutes} 分钟后重试",
+    ),
+    "join_pool": (
+        "machines cannot join the pool {pool} with a token",
+        "机器不能通过令牌加入资源池 {pool}",
+    ),
+    "join_token_unknown": (
+        "the join token is unknown, used up or expired; create another one",
+        "加入令牌未知、已用完或已过期，请重新创建",
+    ),
     "agent_name": (
         "the agent identifies itself as {agent}, but its key belongs to {own}",
         "执行端（Agent）自称 {agent}，但其密钥属于 {own}",

@@ -84,6 +84,7 @@ def open_deps(settings: Settings, url: str = "", *, fresh: bool = False) -> Deps
         server_key=key,
         old_keys=old_keys,
         boot=boot,
+        url=url,
         server=server,
     )
     if isinstance(db, CanAutocommit):

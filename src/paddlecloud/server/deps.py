@@ -69,6 +69,8 @@ class Deps:
     server_key: bytes
     boot: str
     """Identity of this run of the server."""
+    url: str = ""
+    """Where agents on other machines reach this server."""
     server: Server | None = None
     """The row of this server on a shared database; None: it is the only one."""
     old_keys: tuple[bytes, ...] = ()

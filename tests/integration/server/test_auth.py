@@ -324,7 +324,11 @@ def site(one_site: Site) -> Site:
 
 def test_exactly_these_routes_are_open() -> None:
     open_routes = [(route.method, route.path) for route in ROUTES if route.access is Access.OPEN]
-    assert open_routes == [("POST", "/api/v1/gen_token"), ("GET", "/healthz")]
+    assert open_routes == [
+        ("POST", "/api/v1/agent/join"),
+        ("POST", "/api/v1/gen_token"),
+        ("GET", "/healthz"),
+    ]
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda pair: pair[0].__name__)

@@ -23,8 +23,10 @@ from paddlecloud.testing import Reply, SignedCaller, exchange
 from tests.integration.server.openapi_contract import api
 from tests.integration.server.world import Stage, World
 
-# product.md: health, gen_token, login, presigned and published links, the console's assets.
-OPEN = {("GET", "/healthz"), ("POST", "/api/v1/gen_token")}
+# product.md: health, gen_token, login, presigned and published links, the console's assets, joining
+# with a token.
+JOIN = ("POST", "/api/v1/agent/join")
+OPEN = {("GET", "/healthz"), ("POST", "/api/v1/gen_token"), JOIN}
 OPERATIONS = [
     (method.upper(), path, operation)
     for path, operations in api()["paths"].items()
@@ -145,7 +147,7 @@ def test_a_route_says_who_may_call_it(method: str, path: str, operation: dict[st
         assert operation["x-owned"] in UNKNOWN, f"{method} {path}: whose is it?"
     if "/admin/" in path:
         assert operation["x-access"] == "admin"
-    if "/agent/" in path:
+    if "/agent/" in path and (method, path) != JOIN:
         assert operation["x-access"] == "agent"
 
 
@@ -158,7 +160,9 @@ def test_everybody_gets_what_is_theirs(who: str, site: Site) -> None:
             continue  # they would be allowed, and the next one still needs the thing
         reply = site.ask(who, method, path, operation)
         where = f"{who}: {method} {path}: {reply.status} {reply.body[:200]!r}"
-        if want is None:
+        if (method, path) == JOIN:
+            assert reply.code == "join_token_unknown", where
+        elif want is None:
             assert reply.status not in (401, 403), where
             assert reply.status < 500, where
             assert not is_hidden(reply), where

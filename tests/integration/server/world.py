@@ -178,7 +178,7 @@ class World:
         self.deps.db.write(create)
         return self.signed(ak)
 
-    def agent_caller(self, node: str, pool: str = "local") -> SignedCaller:
+    def agent_caller(self, node: str, pool: str = "") -> SignedCaller:
         """A new pair of keys of the agent of this machine."""
         agent = AgentIdentity(ak=secrets.token_hex(16), agent_id=node, node=node, pool=pool)
         self.deps.db.write(lambda tx: agent_keys.create_key(tx, agent, self.clock()))

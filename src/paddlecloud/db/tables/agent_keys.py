@@ -37,11 +37,12 @@ class AgentIdentity:
 
 def create_key(
     tx: Tx, agent: AgentIdentity, now: datetime, *, join_token: str | None = None
-) -> None:
-    """Store a key. `join_token`: digest of the token that the agent joined with."""
-    tx.execute(
+) -> bool:
+    """Store a key; False, and nothing changed, if it exists, even revoked. `join_token`: digest of
+    the token that the agent joined with."""
+    changed = tx.execute(
         f"insert into agent_keys ({_COLUMNS}, join_token, created_at)"
-        " values (?, ?, ?, ?, ?, ?, ?, ?)",
+        " values (?, ?, ?, ?, ?, ?, ?, ?) on conflict (ak) do nothing",
         (
             agent.ak,
             agent.agent_id,
@@ -53,7 +54,9 @@ def create_key(
             to_micros(now),
         ),
     )
-    tx.notify("token", agent.ak)
+    if changed:
+        tx.notify("token", agent.ak)
+    return changed == 1
 
 
 def find_key(tx: Tx, ak: str) -> AgentIdentity | None:

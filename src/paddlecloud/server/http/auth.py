@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import ipaddress
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -252,6 +253,19 @@ def source_of(request: Request) -> str:
     """The network address at the other end of the connection."""
     client = request.scope.get("client")
     return str(client[0]) if client else ""
+
+
+def network_of(source: str) -> str:
+    """What a rate limit counts by: an IPv4 address, or the /64 network of an IPv6 address."""
+    try:
+        address = ipaddress.ip_address(source)
+    except ValueError:
+        return source
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, 64), strict=False))
 
 
 def note_use(caller: Caller, now: datetime, replaces: bool, tx: Tx) -> None:

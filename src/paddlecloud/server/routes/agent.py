@@ -35,6 +35,8 @@ from paddlecloud.server.http.routing import (
 )
 from paddlecloud.server.routes.agent_outputs import assigned_to, output_name
 from paddlecloud.server.schemas.agent import (
+    AgentJoinAnswer,
+    AgentJoinRequest,
     EntriesAnswer,
     OutputsAnswer,
     PollAnswer,
@@ -46,7 +48,7 @@ from paddlecloud.server.schemas.agent import (
     UploadQuery,
 )
 from paddlecloud.server.schemas.transfer import ContentQuery
-from paddlecloud.server.services.agents import orders
+from paddlecloud.server.services.agents import join, orders
 from paddlecloud.server.services.files import job_files, outputs, snapshots
 from paddlecloud.server.services.transfer import agent_inputs
 from paddlecloud.stores.base import Sink
@@ -191,7 +193,20 @@ def _finish(deps: Deps, call: Call, sink: Sink, rest: bytes) -> UploadAnswer:
     return UploadAnswer(size=sink.commit().size)
 
 
+def join_server(deps: Deps, call: Call) -> AgentJoinAnswer:
+    return join.join(deps, call.body, call.caller.source)
+
+
 ROUTES = (
+    Route(
+        method="POST",
+        path="/api/v1/agent/join",
+        summary="Exchange a join token for an agent id and key",
+        plain=join_server,
+        access=Access.OPEN,
+        body=AgentJoinRequest,
+        answer=AgentJoinAnswer,
+    ),
     Route(
         method="POST",
         path="/api/v1/agent/poll",

@@ -8,7 +8,6 @@ reader of the mail can do. The secret key is made when the mail is sent and is s
 
 from __future__ import annotations
 
-import ipaddress
 import math
 import secrets
 from datetime import datetime, timedelta
@@ -20,7 +19,7 @@ from paddlecloud.db.tables.users import User
 from paddlecloud.model import email_address
 from paddlecloud.model.errors import Refused, TooMany
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.http.auth import ANONYMOUS
+from paddlecloud.server.http.auth import ANONYMOUS, network_of
 
 TEMPLATE = "mail_token"
 NAME = "gen_token"
@@ -72,26 +71,13 @@ def _check_rates(tx: Tx, deps: Deps, email: str, source: str, now: datetime) -> 
     """Asked in the transaction that grants: no two requests can both be the last one allowed."""
     rules = deps.settings.tokens
     for name, key, limit in (
-        ("gen_token_source", _network(source), rules.per_source),
+        ("gen_token_source", network_of(source), rules.per_source),
         ("gen_token_email", email, rules.per_address),
     ):
         wait = rate_limits.allow_rate(tx, name, key, limit, HOUR, now)
         if wait is not None:
             minutes = max(1, math.ceil(wait.total_seconds() / 60))
             raise TooMany("gen_token_often", limit=limit, minutes=minutes)
-
-
-def _network(source: str) -> str:
-    """Whom an address belongs to: of IPv6 a customer has the last 64 bits to themselves."""
-    try:
-        address = ipaddress.ip_address(source)
-    except ValueError:
-        return source
-    if isinstance(address, ipaddress.IPv4Address):
-        return str(address)
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.ip_network((address, 64), strict=False))
 
 
 def _enrol(tx: Tx, deps: Deps, email: str, lang: str | None, now: datetime) -> User:

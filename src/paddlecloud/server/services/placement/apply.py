@@ -24,6 +24,7 @@ from paddlecloud.model.jobs.states import WAITING, Event, JobState
 from paddlecloud.scheduler.view import Decision, GiveUp, Hold, Place, Preempt
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.services.accounts import quota
+from paddlecloud.server.services.agents import join
 from paddlecloud.server.services.files import job_files
 from paddlecloud.server.services.notifications import notify
 from paddlecloud.server.services.placement._allocate import NotAvailable, allocate_replicas
@@ -89,7 +90,9 @@ def start(deps: Deps, placed: Sequence[Attempt]) -> int:
 def start_attempt(deps: Deps, attempt: Attempt) -> bool:
     """Call the backend; False: it refused. What it cannot start yet, the reconcile loop retries."""
     try:
-        deps.backends[attempt.pool].start(attempt, None)
+        backend = deps.backends[attempt.pool]
+        needed = backend.needs_credentials
+        backend.start(attempt, join.credentials_for(deps, attempt) if needed else None)
     except Retry as error:
         log.warning("pool %s cannot start %s yet: %s", attempt.pool, attempt.job_id, error)
     except (PaddleCloudError, OSError) as error:
