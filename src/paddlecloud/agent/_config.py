@@ -94,15 +94,12 @@ def write_peers(config: AgentConfig, urls: Sequence[str]) -> None:
 
 def valid_urls(urls: Sequence[object]) -> tuple[str, ...]:
     """Those of them that are URLs of servers."""
-    return tuple(url for url in urls if isinstance(url, str) and _is_url(url))
-
-
-def _is_url(url: str) -> bool:
-    if not url.startswith(("http://", "https://")):
-        return False
-    with suppress(ValueError):
-        return bool(Endpoint(url, "", "").host)
-    return False
+    found = []
+    for url in urls:
+        with suppress(ValueError):
+            if isinstance(url, str) and url.startswith(("http://", "https://")):
+                found += [url] if Endpoint(url, "", "").host else []
+    return tuple(found)
 
 
 def find_endpoint(config: AgentConfig) -> Endpoint | None:

@@ -256,23 +256,3 @@ def read_order(root: Path) -> Tracked | None:
     tracked.own_bucket = bool(ours.get("own_bucket"))
     tracked.store_timeout = ours.get("patience")
     return tracked
-
-
-def not_run(cause: str, *, now: float, message: str = "", hint: str = "") -> records.ExitRecord:
-    """The end of a replica whose command never ran."""
-    return {
-        "cause": cause,
-        "exit_code": None,
-        "signal": None,
-        "oom": False,
-        "message": message,
-        "start_errno": None,
-        "started_at": None,
-        "finished_at": now,
-        "ran": None,
-        "stop_requested_at": now if cause in records.ASKED_CAUSES else None,
-        "max_rss": None,
-        "cpu_seconds": None,
-        "enforced": {},
-        "hint": hint,
-    }

@@ -12,9 +12,10 @@ from typing import Any, cast
 from paddlecloud.agent._config import AgentConfig
 from paddlecloud.agent._context import Context
 from paddlecloud.agent._log import AgentLog
-from paddlecloud.agent._registry import Stage, Tracked, not_run
+from paddlecloud.agent._registry import Stage, Tracked
 from paddlecloud.agent.outputs import unsent
 from paddlecloud.agent.outputs.shipper import Shippers
+from paddlecloud.agent.replica.records import exit_record
 from paddlecloud.agent.server_link.channel import FileBody
 from paddlecloud.agent.supervisor.zygote import Spawner
 from paddlecloud.model.errors import PaddleCloudError, Retry
@@ -111,7 +112,7 @@ class Scene:
         tracked = self.context.registry.add(Tracked(id=name, fence=1, root=root, run=None, acked=0))
         tracked.stage = Stage.LAUNCHED
         if over:
-            tracked.end(not_run("exit", now=1.0))
+            tracked.end(exit_record("exit", now=1.0))
         return tracked
 
     def begin(self) -> None:
@@ -130,7 +131,7 @@ class Scene:
 
 def over_well(scene: Scene, files: Mapping[str, bytes]) -> Tracked:
     tracked = scene.replica("a", files, over=True)
-    tracked.exit = {**not_run("exit", now=1.0), "exit_code": 0}
+    tracked.exit = {**exit_record("exit", now=1.0), "exit_code": 0}
     return tracked
 
 

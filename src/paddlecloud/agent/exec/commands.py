@@ -59,7 +59,10 @@ class Commands:
         """Take the commands of a response to a poll: new ones, and ones to stop."""
         with self._changed:
             for order in orders:
-                one = self._live.get(str(order["id"])) or self._new(order)
+                name = str(order["id"])
+                if not name.isalnum():
+                    raise ValueError(f"not the id of a command: {name[:100]!r}")
+                one = self._live.get(name) or _Command(name, order, self._directory / name)
                 one.stop = one.stop or bool(order.get("stop"))
                 self._live[one.id] = one
             swept, self._swept = self._swept, True
@@ -76,12 +79,6 @@ class Commands:
     def close(self) -> None:
         with self._changed:
             self._changed.notify_all()
-
-    def _new(self, order: dict[str, Any]) -> _Command:
-        name = str(order["id"])
-        if not name.isalnum():
-            raise ValueError(f"not the id of a command: {name[:100]!r}")
-        return _Command(name, order, self._directory / name)
 
     def _sweep(self) -> None:
         """Delete what an earlier agent left and the server does not list any more."""
@@ -101,7 +98,9 @@ class Commands:
         try:
             for one in live:
                 if self._is_done(one, channel):
-                    self._drop(one)
+                    shutil.rmtree(one.root, ignore_errors=True)
+                    with self._changed:
+                        self._live.pop(one.id, None)
         except (Retry, Unauthenticated) as error:
             if isinstance(error, Unauthenticated):
                 self._context.link.renew_keys()
@@ -126,12 +125,18 @@ class Commands:
             if isinstance(error, Retry | Unauthenticated) and not is_internal_error(error):
                 raise
             self._context.log.warning(f"command {one.id} was refused: {error}", one.replica)
-            return self._report_refusal(one, channel, error)
+            try:
+                return self._report_end(one, channel, runner.CAUSE_FAILED, None, str(error))
+            except PaddleCloudError as again:
+                if isinstance(again, Retry | Unauthenticated) and not is_internal_error(again):
+                    raise
+                return True  # that is refused as well
 
     def _step(self, one: _Command, channel: Channel) -> bool:
         if one.started_at is None and not self._start(one, channel):
-            if self._may_start(one):
-                return False
+            tracked = self._context.registry.get(one.replica)
+            if not one.stop and tracked is not None and tracked.alive:
+                return False  # its replica may still start here
             cause = records.CAUSE_STOPPED if one.stop else runner.CAUSE_REPLICA_OVER
             return self._report_end(one, channel, cause, None, "")
         if one.stop and not one.stop_sent:
@@ -169,7 +174,9 @@ class Commands:
         one.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         if one.order.get("input"):
             data = channel.call("GET", f"/agent/commands/{one.id}/input")
-            _write(one.root / runner.STDIN, data)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+            with os.fdopen(os.open(one.root / runner.STDIN, flags, 0o600), "wb") as file:
+                file.write(data)
         records.write(
             one.root / runner.COMMAND,
             {
@@ -183,11 +190,6 @@ class Commands:
         self._context.spawner.spawn_root(one.root, one.id)
         self._context.log.info(f"command {one.id} started", one.replica)
         return True
-
-    def _may_start(self, one: _Command) -> bool:
-        """Whether its replica may still start here."""
-        tracked = self._context.registry.get(one.replica)
-        return not one.stop and tracked is not None and tracked.alive
 
     def _is_lost(self, one: _Command) -> bool:
         """Whether its supervisor is gone without an exit record."""
@@ -204,20 +206,6 @@ class Commands:
         note = {"cause": cause, "exit_code": code, "message": message[:1000], **sizes}
         answer = channel.json("POST", f"/agent/commands/{one.id}/end", note)
         return bool(answer.get("ended"))
-
-    def _report_refusal(self, one: _Command, channel: Channel, error: PaddleCloudError) -> bool:
-        """End the command for its user, unless that is refused as well."""
-        try:
-            return self._report_end(one, channel, runner.CAUSE_FAILED, None, str(error))
-        except PaddleCloudError as again:
-            if isinstance(again, Retry | Unauthenticated) and not is_internal_error(again):
-                raise
-            return True
-
-    def _drop(self, one: _Command) -> None:
-        shutil.rmtree(one.root, ignore_errors=True)
-        with self._changed:
-            self._live.pop(one.id, None)
 
 
 class _Command:
@@ -263,7 +251,8 @@ class _Stream:
         if not self.is_known:
             self._send(one, channel, b"")
         for _ in range(_REQUESTS):
-            data = self._next(one)
+            limit = _REQUEST_BYTES
+            data = _spool.read(one.root, self.name, self.acked, limit, chunked=one.chunked)
             if not data:
                 return True
             if self._space <= 0 and time.monotonic() < self._ask_at:
@@ -271,9 +260,6 @@ class _Stream:
             self._send(one, channel, data[: max(0, self._space)])
         self.has_more = self._space > 0
         return False
-
-    def _next(self, one: _Command) -> bytes:
-        return _spool.read(one.root, self.name, self.acked, _REQUEST_BYTES, chunked=one.chunked)
 
     def _send(self, one: _Command, channel: Channel, data: bytes) -> None:
         """Without data it only asks how much the server has."""
@@ -289,9 +275,3 @@ class _Stream:
             _spool.delete_before(one.root, self.name, self.acked)
         self._pause = _POLL_SECONDS if self._space > 0 else min(2 * self._pause, _LONGEST_PAUSE)
         self._ask_at = time.monotonic() + self._pause
-
-
-def _write(path: Path, data: bytes) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        file.write(data)

@@ -83,7 +83,9 @@ def _run(root: Path, command: Any) -> dict[str, Any]:
         capture.finish()
     if lost := sum(capture.lost for capture in captures):
         return {"cause": CAUSE_OUTPUT_LOST, "message": str(lost)}
-    return {"cause": shutdown.cause, "exit_code": _code(status)}
+    code = os.waitstatus_to_exitcode(status)
+    # As in a shell: 128 plus the number of the signal that ended it.
+    return {"cause": shutdown.cause, "exit_code": code if code >= 0 else 128 - code}
 
 
 def _wait(root: Path, run: Any, main: int, shutdown: Shutdown) -> int:
@@ -103,7 +105,11 @@ def _wait(root: Path, run: Any, main: int, shutdown: Shutdown) -> int:
             shutdown.stop(cause=records.CAUSE_STOPPED, grace=_GRACE, now=now)
         supervisor.signal_all(shutdown.next_action(now), main)
         left = shutdown.seconds_left(now)
-        _sleep(_POLL_SECONDS if left is None else min(_POLL_SECONDS, max(left, 0.001)))
+        seconds = _POLL_SECONDS if left is None else min(_POLL_SECONDS, max(left, 0.001))
+        if sys.platform == "linux":
+            signal.sigtimedwait((signal.SIGCHLD, supervisor.WAKE), seconds)
+        else:
+            time.sleep(seconds)
 
 
 def _exec_command(launch: Any, run: Any, argv: list[str], streams: list[int]) -> NoReturn:
@@ -114,7 +120,9 @@ def _exec_command(launch: Any, run: Any, argv: list[str], streams: list[int]) ->
         for target, source in enumerate(streams):
             os.dup2(source, target)
         step = "control group"
-        _join(run)
+        group = cgroups.from_json(run.get("cgroup") or {})
+        for directory in (*group.v1.values(), *([group.v2] if group.v2 else [])):
+            cgroups.join(directory)
         _limit_processes(launch, run)
         step = "namespaces of the replica"
         _enter_namespaces(run)
@@ -136,12 +144,6 @@ def _exec_command(launch: Any, run: Any, argv: list[str], streams: list[int]) ->
         _print_error(step, error)
     finally:
         os._exit(code)
-
-
-def _join(run: Any) -> None:
-    group = cgroups.from_json(run.get("cgroup") or {})
-    for directory in (*group.v1.values(), *([group.v2] if group.v2 else [])):
-        cgroups.join(directory)
 
 
 def _enter_namespaces(run: Any) -> None:
@@ -211,16 +213,3 @@ def _exists(pid: int | None) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def _sleep(seconds: float) -> None:
-    if sys.platform != "linux":
-        time.sleep(seconds)
-        return
-    signal.sigtimedwait((signal.SIGCHLD, supervisor.WAKE), seconds)
-
-
-def _code(status: int) -> int:
-    """As in a shell: 128 plus the number of the signal that ended it."""
-    code = os.waitstatus_to_exitcode(status)
-    return code if code >= 0 else 128 - code

@@ -415,7 +415,7 @@ class ReplicaOutputs:
         return min(pause, max(left, _SOON))
 
     def _hold(self, error: PaddleCloudError) -> None:
-        held = notices.of_error(error)
+        held = notices.from_error(error)
         if self._tracked.alive:
             held["runs"] = True
         self._tracked.hold(held, now=time.monotonic())
@@ -451,7 +451,7 @@ class ReplicaOutputs:
             "output_no_files": skipped.special,
             "output_names_bytes": skipped.renamed,
         }
-        lines = "".join(notices.of_outputs(code, tracked.id, names[code]) for code in names)
+        lines = "".join(notices.output_lines(code, tracked.id, names[code]) for code in names)
         try:
             if lines:
                 notices.append_once(tracked.root, lines)

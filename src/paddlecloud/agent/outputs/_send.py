@@ -23,12 +23,15 @@ if TYPE_CHECKING:
 
 #: A larger file is worth a request of its own.
 LARGEST = 64 * 1024
-
 _MOST_FILES = 256
-
 _MOST_BYTES = 1024 * 1024
-
 _BUNDLE_TIMEOUT = 120.0
+#: The timeout of a request grows with its size at this rate.
+_BYTES_PER_SECOND = 1024 * 1024
+_TIMEOUT = 60.0
+_BLOCK = 1024 * 1024
+#: What a file grew by is sent in requests of this size.
+_GROWTH = 8 * 1024 * 1024
 
 
 class Bundle:
@@ -62,7 +65,9 @@ def send(
     answer = channel.call("POST", path, body, {"fence": tracked.fence}, timeout=_BUNDLE_TIMEOUT)
     for name in channel.parsed(answer).get("missing", []):
         taken.pop(name, None)
-    return {name: (found, _sha256(data)) for name, (found, data) in taken.items()}
+    return {
+        name: (found, hashlib.sha256(data).hexdigest()) for name, (found, data) in taken.items()
+    }
 
 
 def _read(found: Found, root: Path) -> tuple[Found, bytes] | None:
@@ -78,21 +83,6 @@ def _read(found: Found, root: Path) -> tuple[Found, bytes] | None:
     except OSError:
         return None
     return (before, data) if unchanged and len(data) == before.size <= LARGEST else None
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-#: The timeout of a request grows with its size at this rate.
-_BYTES_PER_SECOND = 1024 * 1024
-
-_TIMEOUT = 60.0
-
-_BLOCK = 1024 * 1024
-
-#: What a file grew by is sent in requests of this size.
-_GROWTH = 8 * 1024 * 1024
 
 
 def same(sent: Found, file: IO[bytes], known: str) -> str | None:

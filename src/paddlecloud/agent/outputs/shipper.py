@@ -65,7 +65,7 @@ class Shippers:
         With nothing to ship that is so at once; the caller wakes the reporter.
         """
         if tracked.id in self._outputs or scan.has_any(tracked.root):
-            tracked.hold(notices.of("held_sending"), now=time.monotonic())
+            tracked.hold(notices.message("held_sending"), now=time.monotonic())
             self._queue(tracked).put(tracked)
         else:
             tracked.shipped = True

@@ -60,7 +60,7 @@ def keep(tracked: Tracked, errors: Errors, context: Context, *, lost: bool) -> N
         return _reason(
             next(iter(group.values())),
             "unsent_kept" if is_kept else "unsent_given_up",
-            files=notices.names(tracked.id, list(group)),
+            files=notices.shown_names(tracked.id, list(group)),
             count=len(group),
             host=context.config.host,
             place=str(folder),
@@ -73,7 +73,7 @@ def keep(tracked: Tracked, errors: Errors, context: Context, *, lost: bool) -> N
     lines = ""
     for is_kept, group in _grouped(errors, kept, by=str):
         one = reason(is_kept, group)
-        lines += notices.of_unsent(one.code, one.params, bucket=tracked.own_bucket)
+        lines += notices.unsent_lines(one.code, one.params, bucket=tracked.own_bucket)
     try:
         _add_to_exit(tracked, end, lost=lost)
     except OSError as error:
@@ -177,7 +177,7 @@ def _reason(error: PaddleCloudError, code: str, **params: str | int) -> Reason:
     code is of a newer server."""
     if error.code not in TEXTS:
         return Reason(code=code, params={**params, "reason": str(error)[:_LONGEST]})
-    why = notices.of_error(error)
+    why = notices.from_error(error)
     return caused(code, why["code"], why["params"], **params)
 
 

@@ -437,10 +437,10 @@ def _result_lines(finished: _Install) -> str:
     if finished.error is None:
         # How long an install of an earlier agent took is not known.
         if not finished.took:
-            return notices.lines("environment_installed", {})
-        return notices.lines("environment_installed_in", {"seconds": f"{finished.took:.1f}"})
+            return notices.log_lines("environment_installed", {})
+        return notices.log_lines("environment_installed_in", {"seconds": f"{finished.took:.1f}"})
     shown = "".join(f"{line}\n" for line in _lines(finished.tail)[-_SHOWN_LINES:])
-    return notices.lines("environment_said", {}) + shown
+    return notices.log_lines("environment_said", {}) + shown
 
 
 def _log_key(tracked: Tracked, key: str) -> bool:
@@ -450,7 +450,7 @@ def _log_key(tracked: Tracked, key: str) -> bool:
     log = tracked.root / records.STDOUT
     new = not log.exists() or not log.stat().st_size
     if new:
-        _log(tracked, notices.lines("environment_key", {"key": key[:16]}))
+        _log(tracked, notices.log_lines("environment_key", {"key": key[:16]}))
     return new
 
 

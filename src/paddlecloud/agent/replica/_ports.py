@@ -46,7 +46,8 @@ def holder_of(port: int) -> str:
     for pid in os.listdir("/proc") if wanted else ():  # noqa: PTH208 - names are all we need
         with suppress(OSError):
             if pid.isdigit() and not wanted.isdisjoint(_open_files(pid)):
-                return f"{_name(pid)}, pid {pid}"
+                with open(f"/proc/{pid}/comm") as name:  # noqa: PTH123 - a file of the kernel
+                    return f"{name.read().strip()}, pid {pid}"
     return ""
 
 
@@ -64,8 +65,3 @@ def _open_files(pid: str) -> Iterator[str]:
     for number in os.listdir(place):  # noqa: PTH208 - as above
         with suppress(OSError):
             yield os.readlink(f"{place}/{number}")  # noqa: PTH115 - as above
-
-
-def _name(pid: str) -> str:
-    with open(f"/proc/{pid}/comm") as file:  # noqa: PTH123 - as above
-        return file.read().strip()

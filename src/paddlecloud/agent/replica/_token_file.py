@@ -31,8 +31,11 @@ def write(root: Path, run: Run, replica: str, link: Link) -> str:
     """Write the file of this replica, whose directory exists; its path."""
     path = f"{root}/{DIRECTORY}/{FILE}"
     config = link.config
+    url = ""
+    with suppress(PaddleCloudError):
+        url = link.endpoint().url
     value = {
-        "url": _address(link),
+        "url": url,
         "endpoint_file": str(config.endpoint_file or ""),
         "peers": list(link.peers),
         "ca_file": config.ca_file,
@@ -49,9 +52,3 @@ def write(root: Path, run: Run, replica: str, link: Link) -> str:
     finally:
         os.close(fd)
     return path
-
-
-def _address(link: Link) -> str:
-    with suppress(PaddleCloudError):
-        return link.endpoint().url
-    return ""

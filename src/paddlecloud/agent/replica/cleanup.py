@@ -135,7 +135,9 @@ class Cleanup:
         if reaped.left:
             pids = ", ".join(map(str, reaped.left))
             self._context.log.warning(f"processes {pids} do not end; trying again", tracked.id)
-            tracked.hold(notices.of("replica_not_ending", {"pids": pids}), now=time.monotonic())
+            tracked.hold(
+                notices.message("replica_not_ending", {"pids": pids}), now=time.monotonic()
+            )
             self._context.wake_reporter()
             self._context.stopping.wait(_REAP_AGAIN)
             return

@@ -219,15 +219,12 @@ class Lifecycle:
         elif tracked.started or tracked.fence < 0:
             self._lose(tracked, "its records are gone, so its exit is unknown")
         elif now - tracked.launched_at > SUPERVISOR_SECONDS and not tracked.queued:
-            self._launch_again(tracked, now)
-
-    def _launch_again(self, tracked: Tracked, now: float) -> None:
-        if not (tracked.root / records.ORDER).exists():
-            self._lose(tracked, "its records are gone, so its exit is unknown")
-            return
-        self._context.log.warning("no supervisor came up; starting another", tracked.id)
-        tracked.launched_at = now
-        self._starters.put(tracked)
+            if not (tracked.root / records.ORDER).exists():
+                self._lose(tracked, "its records are gone, so its exit is unknown")
+                return
+            self._context.log.warning("no supervisor came up; starting another", tracked.id)
+            tracked.launched_at = now
+            self._starters.put(tracked)
 
     def _lose(self, tracked: Tracked, why: str) -> None:
         """Its exit will never be known; what runs of it is ended before that is reported."""

@@ -74,22 +74,21 @@ def without_pserver(env: Mapping[str, str], *, seconds: float = _TIMEOUT) -> tup
     no parameter servers; None if it has, or that is not known within `seconds`."""
     deadline = time.monotonic() + seconds
     with suppress(OSError, ValueError):
-        package = next(_packages(env), None)
+        candidates = (Path(place) / "paddle" for place in _search_path(env))
+        package = next((each for each in candidates if _is_package(each)), None)
         if package is None:
             return None
         library = next((package / name for name in _LIBRARIES if (package / name).is_file()), None)
         if library is not None and not _has_pserver(library, deadline):
-            return _version(package), str(package)
+            version = _VERSION.search(_beginning(package / "version" / "__init__.py"))
+            return version[1] if version else "?", str(package)
     return None
 
 
-def _packages(env: Mapping[str, str]) -> Iterator[Path]:
-    """The packages named paddle, in the order of Python's search path."""
-    for place in _search_path(env):
-        package = Path(place) / "paddle"
-        with suppress(OSError):
-            if (package / "__init__.py").is_file():
-                yield package
+def _is_package(path: Path) -> bool:
+    with suppress(OSError):
+        return (path / "__init__.py").is_file()
+    return False
 
 
 def _search_path(env: Mapping[str, str]) -> Iterator[str]:
@@ -97,8 +96,9 @@ def _search_path(env: Mapping[str, str]) -> Iterator[str]:
     python = _python(env.get("PATH", ""))
     if python is None:
         return
-    yield from _site_packages(python.parent.parent, "site-packages")
-    if _is_venv(python.parent.parent) and not _has_system_packages(python.parent.parent):
+    venv = python.parent.parent
+    yield from _site_packages(venv, "site-packages")
+    if (venv / "pyvenv.cfg").is_file() and not _SYSTEM.search(_beginning(venv / "pyvenv.cfg")):
         return
     home = env.get("HOME")
     if home:
@@ -123,14 +123,6 @@ def _python(path: str) -> Path | None:
 def _site_packages(prefix: Path, directory: str) -> Iterator[str]:
     with suppress(OSError):
         yield from (str(place) for place in sorted(prefix.glob(f"lib/python3.*/{directory}")))
-
-
-def _is_venv(prefix: Path) -> bool:
-    return (prefix / "pyvenv.cfg").is_file()
-
-
-def _has_system_packages(prefix: Path) -> bool:
-    return _SYSTEM.search(_beginning(prefix / "pyvenv.cfg")) is not None
 
 
 def _has_pserver(library: Path, deadline: float) -> bool:
@@ -167,11 +159,6 @@ def _contains(fd: int, deadline: float) -> bool:
             return True
         rest = block[-len(_NEEDED) :]
     return False
-
-
-def _version(package: Path) -> str:
-    found = _VERSION.search(_beginning(package / "version" / "__init__.py"))
-    return found[1] if found else "?"
 
 
 def _beginning(path: Path) -> str:

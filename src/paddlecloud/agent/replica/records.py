@@ -169,6 +169,25 @@ def read(path: Path | str) -> Any:
     return found
 
 
+def exit_record(cause: str, *, now: float, message: str = "") -> ExitRecord:
+    """The exit record of a replica whose command did not run; `now` is the time of day."""
+    return {
+        "cause": cause,
+        "exit_code": None,
+        "signal": None,
+        "oom": False,
+        "message": message,
+        "start_errno": None,
+        "started_at": None,
+        "finished_at": now,
+        "ran": None,
+        "stop_requested_at": now if cause in ASKED_CAUSES else None,
+        "max_rss": None,
+        "cpu_seconds": None,
+        "enforced": {},
+    }
+
+
 def has_begun(root: Path) -> bool:
     """Whether the replica in `root` may have run already, so that it must not be started.
 

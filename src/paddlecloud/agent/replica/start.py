@@ -18,7 +18,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from paddlecloud.agent._registry import Stage, not_run, write_order
+from paddlecloud.agent._registry import Stage, write_order
 from paddlecloud.agent._work_queue import WorkQueue
 from paddlecloud.agent.inputs.cache import RECHECK_SECONDS, InputCache
 from paddlecloud.agent.inputs.snapshot_tree import HeldTree, SnapshotTrees, TreeBusy, hold, is_worth
@@ -254,7 +254,7 @@ class Starters:
         uid = run["uid"]
         if tracked.held is None and run["direct"]:
             # From a disk they come at once, or the error has the reason.
-            self._hold(tracked, notices.of("held_fetching"))
+            self._hold(tracked, notices.message("held_fetching"))
         if uid is not None and os.geteuid() != 0:
             raise Refused("agent_cannot_separate", host=self._context.config.host)
         python = self._environments.ready(tracked) if run["requirements"] else None
@@ -438,12 +438,12 @@ class Starters:
             tracked.internal_errors += 1
         pointless = is_internal_error(error) and tracked.internal_errors >= _MAX_INTERNAL_ERRORS
         if tracked.asked or (isinstance(error, Retry | Unauthenticated) and not pointless):
-            message = notices.of_end(error)
+            message = notices.from_final_error(error)
             if message != tracked.last_error:
                 self._context.log.warning(f"cannot be started yet: {error}", tracked.id)
             tracked.last_error = message
             if not tracked.asked and isinstance(error, PaddleCloudError):
-                self._hold(tracked, notices.of_error(error))
+                self._hold(tracked, notices.from_error(error))
             return _Next.RETRY
         if isinstance(error, OSError):
             error = workspace.disk_error(error, tracked.root)
@@ -452,7 +452,7 @@ class Starters:
             return _Next.RETRY
         code = error.code if isinstance(error, PaddleCloudError) else ""
         hint = NO_ENVIRONMENT if code in _PACKAGE_ERRORS else ""
-        self._end(tracked, CAUSE_START_FAILED, hint=hint, said=notices.of_end(error))
+        self._end(tracked, CAUSE_START_FAILED, hint=hint, said=notices.from_final_error(error))
         return _Next.DONE
 
     def _free_space(self, tracked: Tracked, error: Exception) -> bool:
@@ -477,7 +477,7 @@ class Starters:
     def _give_up(self, tracked: Tracked) -> None:
         """No supervisor starts. A stop request keeps a late one from running the command; then the
         records show whether one did."""
-        message = tracked.last_error or notices.of("agent_no_monitor")
+        message = tracked.last_error or notices.message("agent_no_monitor")
         cause = tracked.stop.cause if tracked.stop is not None else CAUSE_START_FAILED
         inspect.request_stop(tracked.root, grace=0.0, now=time.time(), cause=cause)
         if _phase(tracked) is Phase.NOT_STARTED:
@@ -502,11 +502,12 @@ class Starters:
         """It will never run: write a record that also keeps a late supervisor from running it. The
         reason is a text (`message`), or code and values of a message for its owner (`said`)."""
         if said is not None:
-            said = notices.at_last(said)
+            said = notices.as_final(said)
             message = render(said["code"], said["params"], "en")
         reason = f": {message}" if message else ""
         self._context.log.info(f"ends before it ran, {cause}{reason}", tracked.id)
-        ended = not_run(cause, now=time.time(), message=message, hint=hint)
+        ended = records.exit_record(cause, now=time.time(), message=message)
+        ended["hint"] = hint
         if said is not None:
             ended["said"] = said
         with suppress(OSError):

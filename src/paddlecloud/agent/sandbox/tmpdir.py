@@ -15,12 +15,12 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from pathlib import Path
-
 LONGEST = 107 - 34
 """Bytes of a TMPDIR; the rest of a socket's path is for the programs."""
+_GET_FLAGS = 0x8008_6601
+_SET_FLAGS = 0x4008_6602
+_TOP_DIRECTORY = 0x0002_0000
+"""The flag of `chattr +T`."""
 
 
 def short(root: Path, target: str) -> str:
@@ -76,14 +76,6 @@ def _is_ours(place: str) -> bool:
     about = os.lstat(place)
     own = stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid()
     return own and not about.st_mode & 0o022
-
-
-_GET_FLAGS = 0x8008_6601
-
-_SET_FLAGS = 0x4008_6602
-
-_TOP_DIRECTORY = 0x0002_0000
-"""The flag of `chattr +T`."""
 
 
 def spread(directory: Path) -> None:

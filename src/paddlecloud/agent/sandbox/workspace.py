@@ -28,46 +28,31 @@ from paddlecloud.model.files.snapshot import EntryKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from paddlecloud.model.files.snapshot import Entry, Snapshot
 
 T = TypeVar("T")
-
 WORK = "work"
-
 MOUNT = "mount"
-
 OUTPUT = "output"
-
 LOG = "log"
-
 VIEWS = overlay.VIEWS
-
 TEMPORARY = "tmp"
-
 HOME = "home"
-
 DISPOSABLE = (*VIEWS, TEMPORARY, HOME, ROOT, TOKEN, overlay.DIRECTORY)
 """Not needed any more when the replica is over."""
-
 _FICLONE = 0x4004_9409
-
 _SMALL = 256 * 1024
-
 LEAST_NEEDED = 64 * 1024
 """Bytes that a start needs at least; more is only known of the submitted files."""
-
 _BLOCK = 1024 * 1024
-
 _CANNOT = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM}
-
 _FULL = {errno.ENOSPC, errno.EDQUOT}
-
 _NEW = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
+#: Bytes that are kept free, or this part of a small disk.
+_RESERVE = 256 * 1024 * 1024
+_RESERVE_PART = 32
 #: Each level of a deletion has an open descriptor; deeper directories are moved up first.
 _DEEPEST = 32
 
@@ -130,7 +115,13 @@ class WorkspaceBuilder:
             files = hardlinks.link_all(places[0], files, blobs_dir, open_blob)
         for entry in files:
             self._create(places, entry, open_blob, owner, checked=checked)
-        _make_links(places, entries, owner)
+        for entry in entries:
+            for place in places if entry.kind is EntryKind.LINK else ():
+                path = Path(place, entry.path)
+                with suppress(FileExistsError):
+                    path.symlink_to(entry.target)
+                if owner is not None:
+                    os.chown(path, owner, owner, follow_symlinks=False)
 
     def _create(
         self,
@@ -174,7 +165,10 @@ class WorkspaceBuilder:
         os.lseek(reader, 0, os.SEEK_SET)
         os.ftruncate(writer, 0)
         os.lseek(writer, 0, os.SEEK_SET)
-        return _copy_by_hand(reader, writer)
+        done = 0
+        while block := os.read(reader, _BLOCK):
+            done += _write_all(writer, block)
+        return done
 
     def _shares(self, reader: int, place: str) -> bool:
         """Whether large files there share their blocks with this one; known after a try."""
@@ -243,6 +237,16 @@ def disk_error(error: OSError, root: Path, snapshot: Snapshot | None = None) -> 
     return Refused("agent_workspace_full", path=str(root), needed=needed, free=free, reason=reason)
 
 
+def free_space(top: Path) -> int:
+    """Bytes that are free beyond the reserve; negative when less than the reserve is free."""
+    try:
+        disk = os.statvfs(top)
+    except OSError:
+        return 0
+    reserve = min(_RESERVE, disk.f_blocks * disk.f_frsize // _RESERVE_PART)
+    return disk.f_bavail * disk.f_frsize - reserve
+
+
 def _make(path: str, mode: int = 0o777, *, owner: int | None = None) -> None:
     try:
         os.mkdir(path, mode)  # noqa: PTH102 - see the top of this file
@@ -263,17 +267,6 @@ def _make_directories(places: Sequence[str], entries: Sequence[Entry], owner: in
     for path in sorted(needed):
         for place in places:
             _make(f"{place}/{path}", owner=owner)
-
-
-def _make_links(places: Sequence[str], entries: Sequence[Entry], owner: int | None) -> None:
-    for entry in entries:
-        if entry.kind is EntryKind.LINK:
-            for place in places:
-                path = Path(place, entry.path)
-                with suppress(FileExistsError):
-                    path.symlink_to(entry.target)
-                if owner is not None:
-                    os.chown(path, owner, owner, follow_symlinks=False)
 
 
 def _check(entry: Entry, reader: int, small: bytes | None) -> None:
@@ -299,13 +292,6 @@ def _copy_in_kernel(reader: int, writer: int, size: int) -> int:
         if not moved:
             break
         done += moved
-    return done
-
-
-def _copy_by_hand(reader: int, writer: int) -> int:
-    done = 0
-    while block := os.read(reader, _BLOCK):
-        done += _write_all(writer, block)
     return done
 
 
@@ -391,19 +377,3 @@ def _with_permission(above: int, name: str, act: Callable[[], T]) -> T:
 
 def _existing(path: Path) -> Path:
     return path if path.exists() else _existing(path.parent)
-
-
-#: Bytes that are kept free, or this part of a small disk.
-_RESERVE = 256 * 1024 * 1024
-
-_RESERVE_PART = 32
-
-
-def free_space(top: Path) -> int:
-    """Bytes that are free beyond the reserve; negative when less than the reserve is free."""
-    try:
-        disk = os.statvfs(top)
-    except OSError:
-        return 0
-    reserve = min(_RESERVE, disk.f_blocks * disk.f_frsize // _RESERVE_PART)
-    return disk.f_bavail * disk.f_frsize - reserve

@@ -31,7 +31,7 @@ LOG_DELAY = 0.015
 #: Seconds until `held` is reported, and until it is reported again.
 HELD_DELAY = 2.0
 HELD_REPEAT = 5.0
-NOT_HELD = notices.of("held_no_more")
+NOT_HELD = notices.message("held_no_more")
 #: Pause of a replica whose log cannot be read, or whose item was refused.
 RETRY_SECONDS = 2.0
 _WITHOUT_LOG = ("replica", "fence", "started", "held")

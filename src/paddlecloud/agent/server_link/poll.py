@@ -190,15 +190,8 @@ def _file_id(path: Path) -> tuple[int, int] | None:
 def capacity(*, proc: Path = Path("/proc/self")) -> dict[str, float]:
     """What all replicas together may use: this machine, or the pod or slice that the agent runs in.
     GPUs are not offered: nothing here assigns cards to replicas yet."""
-    cpu, memory = cgroup_limits.left(float(_cpus()), _memory(), cgroups.ceiling(proc=proc))
+    affine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+    cpus = affine or os.cpu_count() or 1
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    cpu, memory = cgroup_limits.left(float(cpus), total, cgroups.ceiling(proc=proc))
     return {"cpu": cpu, "memory": memory, "gpu": 0}
-
-
-def _cpus() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _memory() -> int:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

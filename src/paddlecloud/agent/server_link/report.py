@@ -215,7 +215,7 @@ class Reporter:
         else:
             since = tracked.log_unread_since = tracked.log_unread_since or now
         reason = scan.unreadable(STDOUT, error)
-        tracked.hold(replica_notices.of_error(reason), now=now)
+        tracked.hold(replica_notices.from_error(reason), now=now)
         if now - since >= retry_seconds(error, tracked.store_timeout):
             tracked.log_given_up = True
             unsent.keep(tracked, {STDOUT: reason}, self._context, lost=False)

@@ -52,11 +52,11 @@ def works_in_a_child(attempt: Callable[[], bool]) -> bool:
         finally:
             os._exit(0)
     os.close(writer)
-    with os.fdopen(reader, "rb") as answer:
-        said = answer.read()
+    with os.fdopen(reader, "rb") as pipe:
+        answer = pipe.read()
     with suppress(ChildProcessError):  # in the zygote the kernel reaps children
         os.waitpid(pid, 0)
-    return said == b"yes"
+    return answer == b"yes"
 
 
 def become_subreaper() -> None:
@@ -207,8 +207,12 @@ def kill_groups_of(members: Iterable[int]) -> None:
 
 def marked(marker: str) -> list[int]:
     """The processes whose environment, at their exec, held `marker` ("NAME=value")."""
-    wanted = marker.encode()
-    return [pid for pid in pids() if wanted in _environment(pid)]
+    found = []
+    for pid in pids():
+        with suppress(OSError):
+            if marker.encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                found.append(pid)
+    return found
 
 
 def pids() -> list[int]:
@@ -260,34 +264,22 @@ def _lister() -> Callable[[int], Iterable[int]]:
 
 
 def _children(pid: int) -> Iterable[int]:
-    try:
-        threads = list(Path(f"/proc/{pid}/task").iterdir())
-        return [int(child) for thread in threads for child in _listed(thread)]
-    except FileNotFoundError:
-        return []
-
-
-def _listed(thread: Path) -> list[bytes]:
-    try:
-        return (thread / "children").read_bytes().split()
-    except (FileNotFoundError, ProcessLookupError):
-        return []
+    found: list[int] = []
+    with suppress(FileNotFoundError):
+        for thread in list(Path(f"/proc/{pid}/task").iterdir()):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                found += map(int, (thread / "children").read_bytes().split())
+    return found
 
 
 def _scanned() -> Callable[[int], Iterable[int]]:
     """The same for kernels that were built without the `children` files."""
     below: dict[int, list[int]] = {}
     for pid in pids():
-        parent = _parent(pid)
-        if parent is not None:
-            below.setdefault(parent, []).append(pid)
+        fields = stat_fields(pid)
+        if fields is not None:
+            below.setdefault(int(fields[1]), []).append(pid)
     return lambda pid: below.get(pid, [])
-
-
-def _environment(pid: int) -> list[bytes]:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    return []
 
 
 def _signal(pid: int, start: int, number: int) -> bool:
@@ -309,11 +301,6 @@ def _signal(pid: int, start: int, number: int) -> bool:
 def _group(pid: int) -> int:
     fields = stat_fields(pid)
     return int(fields[2]) if fields else 0
-
-
-def _parent(pid: int) -> int | None:
-    fields = stat_fields(pid)
-    return int(fields[1]) if fields else None
 
 
 def _check(result: int) -> int:

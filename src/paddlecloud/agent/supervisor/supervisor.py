@@ -71,7 +71,8 @@ def run(root: Path, available: Cgroups, *, zygote: str = "", reused: bool = Fals
     processes.set_name(orphans.SUPERVISOR)
     try:
         if reused:
-            _drop_pending_signals()
+            while signal.sigtimedwait(_WAITED_FOR, 0) is not None:
+                pass  # it was meant for the previous replica
         lock = records.take_lock(root / records.LOCK)
         if lock is None or records.has_begun(root):
             return False
@@ -160,7 +161,10 @@ class _Supervisor:
             records.reserve(root / records.EXIT)
             limit, preamble = launch.get("log_limit"), launch.get("preamble", "")
             log = LogCapture(root / records.STDOUT, limit=limit, preamble=preamble)
-            most = self._user_process_limit()
+            most = None
+            if launch.get("uid") is not None and not self._cgroups.enforces()["pids"]:
+                # Where no control group counts the processes of a replica, those of its user are.
+                most = launch.get("pids_limit")
             started = spawn_child.start(root, launch, self.group, log=log.writer, most=most)
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else str(error)
@@ -240,12 +244,6 @@ class _Supervisor:
                 self._stop = stop
                 now = time.monotonic()
                 shutdown.stop(cause=stop["cause"], grace=stop["grace"], now=now)
-
-    def _user_process_limit(self) -> int | None:
-        """Where no control group counts the processes of a replica, those of its user are."""
-        if self._launch.get("uid") is None or self._cgroups.enforces()["pids"]:
-            return None
-        return self._launch.get("pids_limit")
 
     def _apply_limits(self) -> None:
         """Apply the limits that could wait to everything the replica has started so far."""
@@ -356,12 +354,6 @@ def _is_full(root: Path) -> bool:
     return False
 
 
-def _drop_pending_signals() -> None:
-    """Those that were meant for the replica before."""
-    while signal.sigtimedwait(_WAITED_FOR, 0) is not None:
-        pass
-
-
 def _read_stop(root: Path, launch: Launch) -> StopRecord | None:
     found = records.read(root / records.STOP)
     if found is None:
@@ -381,21 +373,10 @@ def _is_outside(pid: int) -> bool:
 
 
 def _exit_record(*, cause: str, stop: StopRecord | None = None) -> ExitRecord:
-    return {
-        "cause": cause,
-        "exit_code": None,
-        "signal": None,
-        "oom": False,
-        "message": "",
-        "start_errno": None,
-        "started_at": None,
-        "finished_at": time.time(),
-        "ran": None,
-        "stop_requested_at": None if stop is None else stop["requested_at"],
-        "max_rss": None,
-        "cpu_seconds": None,
-        "enforced": dict.fromkeys(cgroups.CONTROLLERS, False),
-    }
+    ended = records.exit_record(cause, now=time.time())
+    ended["stop_requested_at"] = None if stop is None else stop["requested_at"]
+    ended["enforced"] = dict.fromkeys(cgroups.CONTROLLERS, False)
+    return ended
 
 
 def _not_started(message: str, number: int | None) -> ExitRecord:
@@ -430,21 +411,14 @@ def notify(launch: Launch, seconds: float) -> None:
         return
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
         out.settimeout(seconds)
-        if path.startswith("@"):
-            out.connect("\0" + path[1:])
-        else:
-            _connect(out, path)
+        folder = os.open(Path(path).parent, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            # A socket's address has about 100 bytes; a home directory may be deeper.
+            short = f"/proc/self/fd/{folder}/{Path(path).name}"
+            out.connect(short if len(os.fsencode(path)) > 100 and processes.LINUX else path)
+        finally:
+            os.close(folder)
         out.send(launch["replica_id"].encode())
-
-
-def _connect(out: socket.socket, path: str) -> None:
-    """A socket's address has about 100 bytes; a home directory may be deeper."""
-    folder = os.open(Path(path).parent, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        short = f"/proc/self/fd/{folder}/{Path(path).name}"
-        out.connect(short if len(os.fsencode(path)) > 100 and processes.LINUX else path)
-    finally:
-        os.close(folder)
 
 
 def main(root: str) -> None:

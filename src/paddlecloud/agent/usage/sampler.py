@@ -16,7 +16,7 @@ import os
 import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paddlecloud.agent._registry import Stage
 from paddlecloud.agent.replica import records
@@ -44,15 +44,12 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-class Process:
-    """Parent of a process, and CPU seconds of it and of its reaped children."""
-
-    __slots__ = ("children_cpu", "cpu", "parent")
-
-    def __init__(self, *, parent: int, cpu: float, children_cpu: float) -> None:
-        self.parent = parent
-        self.cpu = cpu
-        self.children_cpu = children_cpu
+class Process(NamedTuple):
+    parent: int
+    cpu: float
+    """CPU seconds."""
+    children_cpu: float
+    """Of reaped children."""
 
 
 class Sampler:
@@ -87,18 +84,15 @@ class Sampler:
         ]
         # Before the work, so that a pass that fails is not tried again at once.
         self._next_at = now + EVERY
-        if any([self._sample(one, found, now) for one, found in self._trees(running)]):
-            self._context.wake_reporter()
-        self._next_at = now + max(EVERY, (time.thread_time() - spent) / _SHARE)
-
-    def _trees(self, running: Iterable[Tracked]) -> list[tuple[Tracked, _Tree]]:
         known = self._histories
         self._histories = {t.id: known.get(t.id) or _History() for t in running}
-        if not self._histories:
-            return []
-        table = processes()
-        below = children(table)
-        return [(t, _tree(self._histories[t.id].supervisor(t), table, below)) for t in running]
+        if running:
+            table = processes()
+            below = children(table)
+            trees = [_tree(self._histories[t.id].supervisor(t), table, below) for t in running]
+            if any([self._sample(*each, now) for each in zip(running, trees, strict=True)]):
+                self._context.wake_reporter()
+        self._next_at = now + max(EVERY, (time.thread_time() - spent) / _SHARE)
 
     def _sample(self, tracked: Tracked, tree: _Tree, now: float) -> bool:
         """Measure one replica; whether there is something to report."""
@@ -106,13 +100,17 @@ class Sampler:
         if not tree.pids:
             return False
         memory = history.group_memory()
+        age = time.time() - float((tracked.started or {}).get("at", 0.0))
+        log_size = 0
+        with suppress(OSError):
+            log_size = os.stat(tracked.path(records.STDOUT)).st_size  # noqa: PTH116 - see `Tracked.path`
         use = {
-            "cpu": history.cpu_rate(tree.cpu, now, _age(tracked)),
+            "cpu": history.cpu_rate(tree.cpu, now, age),
             "memory": resident(tree.pids) if memory is None else memory,
         }
         tracked.peak_memory = max(tracked.peak_memory, int(use["memory"]))
         use |= {"peak_memory": tracked.peak_memory, **self._gpu(tracked, history)}
-        use["quiet"] = history.idle_seconds(float(use["cpu"]), _log_size(tracked), now)
+        use["quiet"] = history.idle_seconds(float(use["cpu"]), log_size, now)
         if not history.is_new(use, now):
             return False
         tracked.usage = use
@@ -130,12 +128,11 @@ class Sampler:
         return self._cards.use(history.cards)
 
 
-class _Tree:
-    __slots__ = ("cpu", "pids")
+class _Tree(NamedTuple):
+    """The processes of a replica, and their CPU seconds."""
 
-    def __init__(self, *, pids: list[int], cpu: float) -> None:
-        self.pids = pids
-        self.cpu = cpu
+    pids: list[int]
+    cpu: float
 
 
 class _History:
@@ -266,16 +263,6 @@ def _counted(path: str, names: tuple[bytes, ...]) -> int | None:
         return sum(int(lines.get(name, 0)) for name in names)
     except (OSError, ValueError):
         return None
-
-
-def _age(tracked: Tracked) -> float:
-    return time.time() - float((tracked.started or {}).get("at", 0.0))
-
-
-def _log_size(tracked: Tracked) -> int:
-    with suppress(OSError):
-        return os.stat(tracked.path(records.STDOUT)).st_size  # noqa: PTH116 - see `Tracked.place`
-    return 0
 
 
 def _read(path: str) -> bytes:

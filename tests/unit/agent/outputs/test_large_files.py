@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.agent._registry import Tracked, not_run
+from paddlecloud.agent._registry import Tracked
 from paddlecloud.agent.outputs import _large_files, _replica_outputs, scan
+from paddlecloud.agent.replica.records import exit_record
 from paddlecloud.model.errors import Forbidden, StorageFull
 from tests.integration.agent.replicas import eventually
 from tests.unit.agent.shippers import Scene
@@ -128,7 +129,7 @@ def test_a_large_file_of_a_running_job_holds_up_none_of_its_small_ones(
     assert scene.server.entered.count("large") == 1
     scene.server.go.set()
     eventually(lambda: "large" in scene.server.sent)
-    tracked.end(not_run("exit", now=1.0))
+    tracked.end(exit_record("exit", now=1.0))
     scene.shippers.finish(tracked)
     eventually(lambda: tracked.shipped)
     assert scene.server.entered.count("large") == 1
@@ -146,7 +147,7 @@ def test_one_that_ends_meanwhile_waits_for_the_file_and_sends_it_once(
     eventually(lambda: scene.server.entered == ["first"])
     change(tracked, "small", b"1")
     eventually(lambda: scene.server.sent == ["small"])
-    tracked.end(not_run("exit", now=1.0))
+    tracked.end(exit_record("exit", now=1.0))
     scene.shippers.finish(tracked)
     assert not tracked.shipped
     scene.server.go.set()

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.agent._registry import Tracked, not_run
+from paddlecloud.agent._registry import Tracked
 from paddlecloud.agent.outputs import _replica_outputs, _send, scan
 from paddlecloud.agent.outputs.sent_files import SHIPPED, SentFiles
 from paddlecloud.agent.replica import records
+from paddlecloud.agent.replica.records import exit_record
 from paddlecloud.model.errors import StorageFull
 from tests.unit.agent.shippers import Scene
 
@@ -60,7 +61,7 @@ def ship_running(scene: Scene, tracked: Tracked) -> None:
 
 
 def ship_rest(scene: Scene, tracked: Tracked) -> None:
-    tracked.end(not_run("exit", now=1.0))
+    tracked.end(exit_record("exit", now=1.0))
     scene.shippers.finish(tracked)
     assert scene.shippers._ship(tracked, scene.line) is None
 
@@ -190,7 +191,7 @@ def test_each_file_is_read_once_at_the_end(scene: Scene, monkeypatch: pytest.Mon
     monkeypatch.setattr(scan, "open_inside", open_inside)
     scene.server.refused["no"] = StorageFull("store_full", path="no")
     (tracked.root / "output" / "no").write_bytes(b"33")
-    tracked.end(not_run("exit", now=1.0))
+    tracked.end(exit_record("exit", now=1.0))
     for _ in range(3):
         assert scene.shippers._ship(tracked, scene.line) is not None
     assert sorted(opened) == ["model", "no", "no", "no", "small"]

@@ -61,7 +61,7 @@ def test_a_name_that_gets_too_long_has_a_digest_in_the_place_of_its_end(tmp_path
 
 
 def test_what_was_renamed_is_told_in_both_languages() -> None:
-    said = notices.of_outputs("output_names_bytes", "job-1.2.pserver-0", ["output/%B0%A3"])
+    said = notices.output_lines("output_names_bytes", "job-1.2.pserver-0", ["output/%B0%A3"])
     english, chinese = said.splitlines()
     assert ": pserver-0/%B0%A3; " in english
     assert "not UTF-8" in english

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.agent._registry import not_run
 from paddlecloud.agent.outputs import _multipart, _replica_outputs, retry_limits, shipper, unsent
 from paddlecloud.agent.outputs.shipper import Shippers
+from paddlecloud.agent.replica.records import exit_record
 from paddlecloud.model.errors import Forbidden, PaddleCloudError, Retry, StaleFence, StorageFull
 from tests.integration.agent.replicas import eventually
 from tests.unit.agent.shippers import Scene, Server, kept_in, over_well
@@ -109,7 +109,7 @@ def test_replicas_take_turns_between_their_files(
 def test_one_that_ends_while_it_waits_among_the_running_is_sent_to_the_end(scene: Scene) -> None:
     tracked = scene.replica("a", {"model": b"x"}, over=False)
     scene.shippers.follow(tracked)
-    tracked.end(not_run("exit", now=1.0))
+    tracked.end(exit_record("exit", now=1.0))
     scene.begin()
     eventually(lambda: tracked.shipped)
     assert (scene.server.sent, scene.server.listed) == (["model"], ["output/model"])
@@ -131,7 +131,7 @@ def test_a_file_about_which_it_always_errs_is_kept_here_and_told(
     monkeypatch.setattr(retry_limits, "INTERNAL_ERROR_SECONDS", 0.3)
     scene.server.bad = {"one": 1000, "listing": 1000}
     tracked = scene.replica("a", {"one": b"1", "two": b"2"}, over=True)
-    tracked.exit = {**not_run("exit", now=1.0), "exit_code": 0}
+    tracked.exit = {**exit_record("exit", now=1.0), "exit_code": 0}
     scene.shippers.finish(tracked)
     scene.begin()
     eventually(lambda: tracked.shipped)
@@ -154,7 +154,7 @@ def test_what_the_server_refuses_is_kept_here_unless_its_attempt_is_over(scene: 
         "two": StaleFence("fence_stale", replica="a", fence=1),
     }
     tracked = scene.replica("a", {"one": b"1", "two": b"2", "three": b"3"}, over=True)
-    tracked.exit = {**not_run("exit", now=1.0), "exit_code": 0}
+    tracked.exit = {**exit_record("exit", now=1.0), "exit_code": 0}
     scene.shippers.finish(tracked)
     scene.begin()
     eventually(lambda: tracked.shipped)
@@ -284,7 +284,7 @@ def test_what_large_files_grew_by_waits_for_a_slot(
     for number, each in enumerate(tracked):
         scene.shippers._ship(each, scene.line)
         (each.root / "output" / f"one-{number}").write_bytes(before + b"more")
-        each.end(not_run("exit", now=1.0))
+        each.end(exit_record("exit", now=1.0))
     scene.server.slow = {f"one-{n}" for n in range(3)}
     scene.server.entered.clear()
     scene.begin()

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.agent._registry import Tracked, not_run
+from paddlecloud.agent._registry import Tracked
 from paddlecloud.agent.outputs import _replica_outputs, scan, unsent
+from paddlecloud.agent.replica.records import exit_record
 from paddlecloud.messages import render
 from paddlecloud.model.errors import Forbidden, PaddleCloudError, StorageFull
 from paddlecloud.model.files.layout import replica_id
@@ -133,7 +134,7 @@ def test_who_kills_a_job_waits_for_its_grace_and_for_no_pause(
     while scene.shippers._outputs["a"].backoff.next() < 30.0:
         pass
     tracked.store_timeout = 20.0
-    tracked.end(not_run("stopped", now=1.0))
+    tracked.end(exit_record("stopped", now=1.0))
     pauses = [scene.shippers._ship(tracked, scene.line) or 0.0 for _ in range(12)]
     assert pauses[0] < 1.0
     assert 14.0 < pauses[-1] <= 20.0

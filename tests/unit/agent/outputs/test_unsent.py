@@ -11,9 +11,10 @@ import pytest
 
 from paddlecloud.agent._context import Context
 from paddlecloud.agent._log import AgentLog
-from paddlecloud.agent._registry import Tracked, not_run
+from paddlecloud.agent._registry import Tracked
 from paddlecloud.agent.outputs import unsent
 from paddlecloud.agent.replica import records
+from paddlecloud.agent.replica.records import exit_record
 from paddlecloud.agent.sandbox import workspace
 from paddlecloud.model.errors import StorageFull
 
@@ -71,7 +72,7 @@ def test_its_end_says_that_something_was_left(tmp_path: Path) -> None:
     (tmp_path / "r").mkdir()
     tracked = Tracked(id="r", fence=1, root=tmp_path / "r", run=None, acked=None)
     assert not unsent.was_left(tracked)
-    tracked.exit = not_run("exit", now=NOW)
+    tracked.exit = exit_record("exit", now=NOW)
     assert not unsent.was_left(tracked)
     unsent.keep(tracked, {"output/x": StorageFull("store_full", path="x")}, context, lost=True)
     assert unsent.was_left(tracked)

@@ -27,7 +27,7 @@ def test_links_that_lead_out_are_named_and_nothing_else_is(tmp_path: Path) -> No
 
 
 def test_few_of_many_links_are_shown_and_none_can_break_the_line() -> None:
-    said = notices.of_outputs("output_links_outside", "r", ["a\nb\x1b", *"cdefg"])
+    said = notices.output_lines("output_links_outside", "r", ["a\nb\x1b", *"cdefg"])
     assert said.count("\n") == 2
     assert "a?b?, c, d, e, f (+1); copy the files" in said
     assert said.splitlines()[1].startswith(
@@ -36,9 +36,9 @@ def test_few_of_many_links_are_shown_and_none_can_break_the_line() -> None:
 
 
 def test_a_directory_that_is_a_link_itself_is_called_by_its_variable() -> None:
-    said = notices.of_outputs("output_links_outside", "j.1.trainer-0", ["output", "log", "log/l"])
+    said = notices.output_lines("output_links_outside", "j.1.trainer-0", ["output", "log", "log/l"])
     assert ": OUTPUT_PATH, LOCAL_LOG_PATH, log/rank-0/l; copy" in said
-    assert notices.of_outputs("output_links_outside", "r", []) == ""
+    assert notices.output_lines("output_links_outside", "r", []) == ""
 
 
 @pytest.mark.parametrize(("log", "between"), [(b"", b""), (b"end\n", b""), (b"no end", b"\n")])

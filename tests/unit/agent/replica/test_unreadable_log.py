@@ -15,9 +15,10 @@ import pytest
 from paddlecloud.agent._config import AgentConfig
 from paddlecloud.agent._context import Context
 from paddlecloud.agent._log import AgentLog
-from paddlecloud.agent._registry import Tracked, not_run
+from paddlecloud.agent._registry import Tracked
 from paddlecloud.agent.outputs import unsent
 from paddlecloud.agent.replica.lifecycle import Lifecycle
+from paddlecloud.agent.replica.records import exit_record
 from paddlecloud.agent.server_link.report import Reporter
 from paddlecloud.agent.supervisor.zygote import Spawner
 
@@ -38,7 +39,7 @@ class Scene:
         self.tracked.root.mkdir()
         self.log = self.tracked.root / "stdout.log"
         self.log.write_bytes(b"line")
-        self.tracked.end({**not_run("exit", now=5.0), "exit_code": 0})
+        self.tracked.end({**exit_record("exit", now=5.0), "exit_code": 0})
         self.tracked.shipped = True
         self.context.registry.add(self.tracked)
         self.reporter = Reporter(self.context, cast("Lifecycle", self))

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from paddlecloud.agent._config import AgentConfig
 from paddlecloud.agent._context import Context
 from paddlecloud.agent._log import AgentLog
-from paddlecloud.agent._registry import Registry, Stage, Tracked, not_run
+from paddlecloud.agent._registry import Registry, Stage, Tracked
 from paddlecloud.agent.replica import notices as replica_notices
 from paddlecloud.agent.replica.lifecycle import Lifecycle
+from paddlecloud.agent.replica.records import exit_record
 from paddlecloud.agent.server_link import report as server_link_report
 from paddlecloud.agent.server_link._report_batch import (
     HELD_DELAY,
@@ -58,7 +59,7 @@ def a_replica(
 
 
 def over(tracked: Tracked, *, shipped: bool = True) -> Tracked:
-    tracked.end(not_run("exit", now=5.0))
+    tracked.end(exit_record("exit", now=5.0))
     tracked.shipped = shipped
     return tracked
 
@@ -114,9 +115,9 @@ def test_an_end_waits_for_the_outputs_but_its_log_does_not() -> None:
 def test_what_holds_one_up_is_told_if_it_lasts_and_then_now_and_again(tmp_path: Path) -> None:
     tracked = over(a_replica(root=tmp_path), shipped=False)
     tracked.dirty = False
-    tracked.hold(replica_notices.of("held_sending"), now=100.0)
+    tracked.hold(replica_notices.message("held_sending"), now=100.0)
     tracked.hold(
-        replica_notices.of_error(Retry("store_failed", place="p", detail="x" * 999)), now=101.0
+        replica_notices.from_error(Retry("store_failed", place="p", detail="x" * 999)), now=101.0
     )
     assert due(tracked) == 100.0 + HELD_DELAY
     (item,) = compose([tracked], now=110.0).items
@@ -129,11 +130,13 @@ def test_what_holds_one_up_is_told_if_it_lasts_and_then_now_and_again(tmp_path: 
 
 def test_one_that_waits_for_its_files_says_so_before_it_is_launched(tmp_path: Path) -> None:
     tracked = Tracked(id="r", fence=3, root=tmp_path, run=None, acked=0)
-    tracked.hold(replica_notices.of_error(Unreachable("server_malformed", address="a")), now=100.0)
+    tracked.hold(
+        replica_notices.from_error(Unreachable("server_malformed", address="a")), now=100.0
+    )
     (item,) = compose([tracked], now=103.0).items
     assert item["held"] == {"code": "held_no_answer", "params": {}}
     known = {"place": "bucket (host)", "reason": "timed out"}
-    told = replica_notices.of_error(Unreachable("store_unreachable", **known))
+    told = replica_notices.from_error(Unreachable("store_unreachable", **known))
     assert told == {"code": "store_unreachable", "params": known}
 
 
