@@ -1,10 +1,9 @@
-"""Builders and fakes for tests: ours, and those of people who build on PaddleCloud.
+"""Builders and fakes for tests, ours and those of users.
 
-A builder makes a whole value and a test states only what matters to it. `SignedCaller` speaks the
-HTTP interface as any client does, one call at a time and without repeating any; `ScriptedAgent`
-plays a machine that does exactly what the test tells it, so that a job can be led through every
-turn of its life without a process being started. Backends and stores to go with them ship too:
-`paddlecloud.backends.scripted`, `paddlecloud.stores.memory`.
+A builder makes a complete value; a test states only what matters to it. `SignedCaller` sends signed
+HTTP requests without retries; `ScriptedAgent` is an agent without processes that reports what the
+test asks for, so that a job can pass through all its states. `paddlecloud.backends.scripted` and
+`paddlecloud.stores.memory` complement them.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ from paddlecloud.model.jobs.states import JobState
 from paddlecloud.model.protocol import bce_auth
 
 NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
-"""The time at which the things of a test happen unless it says otherwise."""
+"""The default time of all values."""
 
 
 def a_spec(*, cpu: float = 1.0, memory: int = 0, gpu: int = 0, **changes: Any) -> JobSpec:
-    """A job of one trainer that says hi."""
+    """A job of one trainer with the command `echo hi`."""
     resources = Resources(cpu=cpu, memory=memory, gpu=gpu)
     plain: dict[str, Any] = {
         "start_cmd": "echo hi",
@@ -51,7 +50,7 @@ def a_spec(*, cpu: float = 1.0, memory: int = 0, gpu: int = 0, **changes: Any) -
 
 
 def a_job(*, spec: JobSpec | None = None, **changes: Any) -> Job:
-    """A job that waits for its first place."""
+    """A job that waits to be placed for the first time."""
     plain: dict[str, Any] = {
         "id": f"job-{secrets.token_hex(16)}",
         "number": 1,
@@ -78,7 +77,7 @@ def a_replica(job_id: str, attempt: int = 1, *, rank: int = 0, **changes: Any) -
 
 
 def an_attempt(job: Job | None = None, *, number: int = 1, **changes: Any) -> Attempt:
-    """The first try at running `job`: one trainer, ordered and not heard of yet."""
+    """The first attempt of `job`: one trainer, ordered, without a report."""
     job_id = (job or a_job()).id
     plain: dict[str, Any] = {
         "job_id": job_id,
@@ -201,7 +200,7 @@ Order = Mapping[str, Any]
 
 @dataclass(kw_only=True)
 class ScriptedAgent:
-    """An agent without processes. It polls when told and reports what it is told to have seen."""
+    """An agent without processes: the test calls `poll` and decides what it reports."""
 
     caller: SignedCaller
     name: str
@@ -248,18 +247,18 @@ class ScriptedAgent:
         return self.report(item(order, started={"pid": pid, "at": self.caller.clock()}))
 
     def log(self, order: Order, offset: int, data: bytes) -> int:
-        """Ship a piece of the log; how much of it the server has then."""
+        """Send a chunk of the log; returns the size of the log at the server."""
         answer = self.report(item(order, log={"offset": offset, "length": len(data)}), log=data)
         return int(answer["acks"][0]["log_size"])
 
     def exit(self, order: Order, exit_code: int | None = 0, **record: Any) -> Any:
-        """Tell the end; `log_size` and the rest of the exit record may be given."""
+        """Report the exit; `log_size` and other fields of the exit record may be given."""
         now = self.caller.clock()
         plain = {"cause": "exit", "log_size": 0, "started_at": now, "finished_at": now}
         return self.report(item(order, exited=plain | {"exit_code": exit_code} | record))
 
     def run(self, order: Order, log: bytes = b"", exit_code: int = 0) -> Any:
-        """A whole life: it starts, writes `log` and exits."""
+        """Start, write `log` and exit."""
         self.start(order)
         self.log(order, 0, log)
         return self.exit(order, exit_code, log_size=len(log))
@@ -267,7 +266,7 @@ class ScriptedAgent:
     def upload(
         self, order: Order, path: str, data: bytes, *, area: str = "output", **query: object
     ) -> Reply:
-        """Bring back one output file."""
+        """Upload one output file."""
         place = f"/api/v1/agent/replicas/{order['replica']}/files/{area}/{path}"
         return self.caller.call("PUT", place, {"fence": order["fence"]} | query, data)
 

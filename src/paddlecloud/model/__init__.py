@@ -1,1 +1,6 @@
-"""What a job is and what may happen to it: values and rules, no input or output, no clock."""
+"""Pure values and rules: no I/O, no clock.
+
+`errors` is the error tree, `units` parses sizes and durations. Folders: `jobs` (what a job is),
+`policy` (who may run what), `diagnosis` (why a job ended or waits), `files`, `logs` and `protocol`.
+Storing and running jobs is the business of `db` and `server`.
+"""

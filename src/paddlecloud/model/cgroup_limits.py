@@ -59,7 +59,7 @@ def parse_mounts(mountinfo: str) -> dict[str, Mount]:
 
 
 def parse_membership(text: str) -> dict[str, str]:
-    """From controller ("" for version 2) to our own group, as /proc/<pid>/cgroup tells it."""
+    """From controller ("" for version 2) to our own group, from the text of /proc/<pid>/cgroup."""
     found: dict[str, str] = {}
     for line in text.splitlines():
         _, names, path = line.split(":", 2)
@@ -85,7 +85,7 @@ def _upwards(mount: Mount, own: str) -> list[str]:
 
 
 def _cpus(group: str, read: Callable[[str], str]) -> float | None:
-    """`cpu.max` says quota and period in one line, version 1 in two files."""
+    """`cpu.max` has quota and period in one line, version 1 has two files."""
     line = _numbers(read(f"{group}/cpu.max"))
     if not line:
         files = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
@@ -102,7 +102,7 @@ def _memory(group: str, read: Callable[[str], str]) -> int | None:
 
 
 def _numbers(text: str) -> list[int]:
-    """Nothing where there is no limit: the kernel says `max` then."""
+    """Empty without a limit, for which the kernel writes `max`."""
     try:
         return [int(word) for word in text.split()]
     except ValueError:

@@ -1,9 +1,8 @@
-"""Mail addresses as names of people: one form for each address, and a user id made from it.
+"""Normalizes e-mail addresses and derives user ids from them.
 
-Two spellings of one address must be one person, and two people must never become one: so an
-address is brought into one form first, everything else (looking up, mailing, making an id) uses
-only that form, and nothing is ever sent to the spelling that somebody typed. Whether mail arrives
-there is not decided here.
+Two spellings of one address must be one user, and two users must never become one: so an address
+is normalized first, and lookup, mail and ids use only the normalized form, never what a user typed.
+Whether mail arrives there is not checked here.
 """
 
 from __future__ import annotations
@@ -96,6 +95,6 @@ def _is_local(local: str) -> bool:
 
 
 def _harmless(address: str) -> str:
-    """What somebody typed, fit to be shown: one short line."""
+    """An address as typed, for messages: one short line."""
     shown = "".join(c if c.isprintable() else "?" for c in address[:80])
     return shown or '""'

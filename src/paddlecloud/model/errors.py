@@ -1,4 +1,4 @@
-"""The one tree of errors that a person can meet.
+"""The error tree.
 
     PaddleCloudError
     ├── Invalid            the input is wrong                                   400, exit 2
@@ -8,20 +8,20 @@
     ├── NotFound           it does not exist, or it is not yours                404, exit 1
     ├── Conflict           it clashes with what is already there                409, exit 1
     │   ├── SnapshotMissing    upload the files first, then ask again
-    │   ├── StaleVersion       somebody else changed the row first (never leaves the server)
+    │   ├── StaleVersion       the row was changed by another request (never leaves the server)
     │   ├── StaleFence         a message of an attempt that is over
     │   └── IllegalTransition  the table of states has no such arrow
     ├── TooLarge           a body above the limit                               413, exit 1
     ├── Refused            understood, but this server cannot do it             422, exit 1
-    ├── Internal           our mistake                                          500, exit 1
-    └── Retry              it may work later: the only class worth repeating    503, exit 1
+    ├── Internal           a bug                                                500, exit 1
+    └── Retry              temporary: the only class worth retrying             503, exit 1
         ├── TooMany        above a rate or a count                              429, exit 1
         ├── StorageFull    no space left on the server                          507, exit 1
-        └── Unreachable    the server does not answer
+        └── Unreachable    the server does not respond
 
-An error is a class (what to do about it), a stable code (which sentence) and the values in that
-sentence; the sentences are in `texts.py`, in two languages. The client raises the class that the
-server raised. Nothing here imports dataclasses or typing: the command line starts with this file.
+An error is a class (what to do about it), a stable code (which message) and the values in that
+message; the messages are in `paddlecloud.messages`, in two languages. The client raises the class
+that the server raised. No dataclasses or typing here: every command loads this module.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 
 class PaddleCloudError(Exception):
-    """A sentence for a person, with a stable code for a program."""
+    """A message for people, with a stable code for programs."""
 
     status = 500
     exit_code = 1
     said: str | None = None
-    """The sentence as a server said it: a newer one may know codes that this client does not. None
-    for an error that no server answered with."""
+    """The message as a server sent it: a newer server may have codes that this client does not
+    know. None for an error of this program."""
     retry_after = 0.0
     """Seconds that the server asks to wait before the request is repeated."""
 

@@ -52,7 +52,7 @@ def parse_size(text: str) -> int | None:
 
 
 def format_size(size: int) -> str:
-    """A size in the largest fitting binary unit: 4 GiB, 1.5 MiB, 17 B. The same to everybody."""
+    """A size in the largest fitting binary unit: 4 GiB, 1.5 MiB, 17 B. Not localized."""
     value, name = float(size), _NAMES[0]
     for name in _NAMES:
         if abs(value) < 1024 or name == _NAMES[-1]:

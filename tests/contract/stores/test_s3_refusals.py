@@ -52,7 +52,7 @@ def test_what_is_said_of_one_file_is_a_refusal_of_it(status: int, code: str) -> 
             assert caught.value.code == "store_refused", number
             assert server.asked <= 2, "the second has another form"
             told = str(caught.value) + caught.value.text("zh")
-            assert (told.count("dir/x"), told.count(str(status))) == (2, 2), told
+            assert (told.count("dir/x"), told.count(f"{status} ")) == (2, 2), told
 
 
 @pytest.mark.parametrize(

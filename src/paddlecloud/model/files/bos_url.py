@@ -1,33 +1,32 @@
-"""The one reader of `bos_url`: which bucket, in which region, and which directory in it.
+"""Parses `bos_url`: bucket, region and directory.
 
-Asked by whoever submits, before anything is sent, and by the server before it opens the bucket, so
-that both take the same, and say the same of what they do not take. Imports nothing: the command
-line starts with it.
+Used by the client before anything is sent and by the server before it opens the bucket, so that
+both accept the same and report the same errors. Imports nothing: submit_job loads this module.
 """
 
 from __future__ import annotations
 
 MOST_BYTES = 1024
-"""S3 and BOS allow no longer name."""
+"""Maximum length of an object key of S3 and BOS."""
 _SCHEME = "https://"
 _MOST_NAMES = 200
 _NAME_BYTES = 255
 _LABEL = 63
 _RESERVED = (".tmp", ".times")
-"""Directories that a store keeps for itself."""
+"""Directories that are reserved by the stores."""
 
 
 def split_bos_url(text: str) -> tuple[str, str, str] | None:
-    """Bucket, region and directory, which may be empty; None when it is of another form."""
+    """Bucket, region and directory, which may be empty; None if it is malformed."""
     if fault_of(text) is not None:
         return None
-    host, directory = _halves(text)
+    host, directory = _host_and_directory(text)
     bucket, region, *_ = host.split(".")
     return bucket, region, directory
 
 
 def plain_bos_url(text: str) -> str | None:
-    """The same address in the form in which it is kept; None when it is of another form."""
+    """The URL in its normalized form; None if it is malformed."""
     found = split_bos_url(text)
     if found is None:
         return None
@@ -36,14 +35,14 @@ def plain_bos_url(text: str) -> str | None:
 
 
 def fault_of(text: str) -> tuple[str, dict[str, str | int]] | None:
-    """What keeps it from being one, as a sentence and its values; None: nothing."""
-    host, directory = _halves(text)
+    """What is wrong with it, as a message code and its values; None if it is valid."""
+    host, directory = _host_and_directory(text)
     found = _fault_of_text(text.strip()) or _fault_of_host(host)
     return found or (_fault_of_directory(directory) if directory else None)
 
 
-def _halves(text: str) -> tuple[str, str]:
-    """Host and directory; a slash at the end means nothing, as everywhere."""
+def _host_and_directory(text: str) -> tuple[str, str]:
+    """Host and directory; a trailing slash is ignored."""
     host, _, directory = text.strip().removeprefix(_SCHEME).partition("/")
     return host, directory.removesuffix("/")
 
@@ -84,13 +83,12 @@ def _fault_of_directory(text: str) -> tuple[str, dict[str, str | int]] | None:
         return "bos_url_name", {"name": names[0]}
     longest = max(len(name.encode()) for name in names)
     if longest > _NAME_BYTES or len(text.encode()) > MOST_BYTES or len(names) > _MOST_NAMES:
-        told: dict[str, str | int] = {"most": _NAME_BYTES, "limit": MOST_BYTES}
-        return "bos_url_long", {**told, "depth": _MOST_NAMES}
+        return "bos_url_long", {"most": _NAME_BYTES, "limit": MOST_BYTES, "depth": _MOST_NAMES}
     return None
 
 
 def _is_label(text: str) -> bool:
-    """A name in DNS, in small letters."""
+    """Whether it is a DNS label in lower case."""
     plain = text.replace("-", "a")
     small = plain.isascii() and plain.isalnum() and plain == plain.lower()
     return small and len(text) <= _LABEL and text[0] != "-" and text[-1] != "-"

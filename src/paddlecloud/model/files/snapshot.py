@@ -1,8 +1,7 @@
-"""A snapshot: an immutable list of files by content, and the rules a path in it must obey.
+"""Snapshots: immutable lists of files with their hashes, and the rules for paths in them.
 
-The id of a snapshot is the sha256 of its canonical form, so the same directory is the same snapshot
-wherever and whenever it is made. Moving the bytes is the work of the client, the server and the
-agent; this module only says what a snapshot is.
+The id of a snapshot is the sha256 of its canonical form, so the same directory always has the same
+id. Transferring the blobs is the business of client, server and agent.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from paddlecloud.model.files.path_rules import (
 )
 
 MAX_DEPTH = 200
-"""Names in a path: whoever walks a tree has a descriptor open, and a call waiting, for each."""
+"""Names in a path: walking a tree needs an open descriptor and a stack frame for each."""
 
 MAX_SIZE = 2**62
-"""Bytes of all files, each as often as it is named: as databases have numbers."""
+"""Bytes of all files, limited by the integers of databases."""
 
 
 class EntryKind(StrEnum):
@@ -54,25 +53,24 @@ class Snapshot:
 
     @property
     def size(self) -> int:
-        """Bytes of its files; what a directory or a link says of its size means nothing."""
+        """Bytes of its files; sizes of directories and links are ignored."""
         return sum(entry.size for entry in self.entries if entry.kind is EntryKind.FILE)
 
     @property
     def digests(self) -> dict[str, int]:
-        """Every content it needs, with its size."""
+        """Every blob it needs, with its size."""
         return {e.sha256: e.size for e in self.entries if e.kind is EntryKind.FILE}
 
 
 def snapshot_of(entries: Iterable[Entry]) -> Snapshot:
-    """The snapshot of these entries, checked: safe paths, no name twice, links stay inside."""
+    """The snapshot of these entries. Invalid for unsafe paths, duplicates, links that leave it."""
     ordered = tuple(sorted(entries, key=lambda entry: entry.path))
     _check(ordered)
     return Snapshot(id=_identity(ordered), entries=ordered)
 
 
 def check_path(path: str, *, below: bool = False) -> None:
-    """Refuse a path that not every system can hold (`model.files.path_rules`), or that is too
-    deep."""
+    """Invalid for a path that is not portable (`path_rules`), or is too deep."""
     fault = fault_of(path, below=below)
     if fault:
         raise _too_long(path) if fault == "name_long" else Invalid("path_unsafe", path=_shown(path))
@@ -102,7 +100,7 @@ def _check(entries: tuple[Entry, ...]) -> None:
 
 
 def _check_contents(files: Iterable[Entry]) -> None:
-    """A content has one size, and all files together one that can be stored."""
+    """Each blob has one size, and the total can be stored."""
     sizes: dict[str, int] = {}
     total = 0
     for file in files:
@@ -113,7 +111,7 @@ def _check_contents(files: Iterable[Entry]) -> None:
 
 
 def _check_text(path: str, text: str) -> None:
-    """A name must be text: other systems could not store it, and JSON could not carry it."""
+    """A name must be valid Unicode: JSON and other systems cannot hold anything else."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -125,17 +123,17 @@ def _too_long(path: str) -> Invalid:
         size = max(len(part.encode("utf-8", "surrogateescape")) for part in path.split("/"))
     except UnicodeEncodeError:  # half of a surrogate pair, which no file name can hold
         return Invalid("path_unsafe", path=_shown(path))
-    told = {"size": size, "most": MAX_NAME_BYTES, "limit": MAX_PATH_BYTES}
-    return Invalid("path_long", path=_shown(path), **told)
+    limits = {"most": MAX_NAME_BYTES, "limit": MAX_PATH_BYTES}
+    return Invalid("path_long", path=_shown(path), size=size, **limits)
 
 
 def _shown(path: str) -> str:
-    """The path as text that any encoder takes, cut to a readable length."""
+    """The path for messages: encodable and not too long."""
     return path[:200].encode("utf-8", "backslashreplace").decode()
 
 
 def resolve_link(path: str, target: str) -> str:
-    """The path inside the snapshot that a link at `path` means; Invalid if it leaves it."""
+    """The path in the snapshot that a link at `path` points to; Invalid if it leaves it."""
     meant = link_meaning(path, target)
     if not meant or "\\" in target or "\0" in target:
         raise Invalid("snapshot_link", path=path, target=target[:200])

@@ -1,8 +1,8 @@
-"""Training data handed out in pieces: the values, and the few rules about one piece.
+"""Data tasks: training data that is leased to readers task by task. Values and rules.
 
-A set of tasks belongs to a job and is worked through pass by pass. A task is leased to a holder (a
-reader in one replica) with a fence that grows with every lease, so that what a holder says about a
-lease that is no longer its own is told apart. `db/tables/data_tasks.py` keeps all of it.
+A task set belongs to a job and is processed pass by pass. A task is leased to a holder (a reader in
+one replica) with a fence that grows with every lease, so that a report about an expired lease is
+detected. `db/tables/data_tasks` stores them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from enum import StrEnum
 
 MAX_TASKS = 1_000_000
 MAX_CONTENT = 4096
-"""Letters of what a task is about."""
+"""Characters of the content of a task."""
 
 
 class TaskState(StrEnum):
@@ -27,14 +27,14 @@ class TaskState(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What became of the word of a holder about its lease."""
+    """The effect of a holder's report that a task is done."""
 
     COUNTED = "counted"
-    """It was done, and this word made it so."""
+    """The task was counted as done."""
     REPEATED = "repeated"
-    """The same word counted before; only the answer was lost."""
+    """It was counted before; only the response was lost."""
     LATE = "late"
-    """The lease was no longer its own: it counts for nothing."""
+    """The lease has expired: the report is ignored."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,11 +42,11 @@ class TaskSet:
     job_id: str
     name: str
     digest: str
-    """Of the tasks, the passes and the tries: two that agree mean the same set."""
+    """Hash of tasks, passes and tries; equal for equal sets."""
     passes: int
     failure_max: int
     current: int
-    """Number of the pass that is worked on, from 0; as many as `passes` when all are over."""
+    """Number of the current pass, from 0; equal to `passes` when all are done."""
     created_at: datetime
 
     @property
@@ -56,12 +56,12 @@ class TaskSet:
 
 @dataclass(frozen=True, kw_only=True)
 class Leased:
-    """One task in somebody's hands."""
+    """One leased task."""
 
     number: int
     content: str
     tries: int
-    """How often it was handed out in this pass, not counting what the platform took back."""
+    """How often it was leased in this pass, without leases that the platform took back."""
     fence: int
     holder: str
     until: datetime
@@ -69,7 +69,7 @@ class Leased:
 
 @dataclass(frozen=True, kw_only=True)
 class Tally:
-    """How far a set is: of the current pass, and of all passes together."""
+    """Progress of a set, in the current pass and in all passes."""
 
     name: str
     passes: int
@@ -80,7 +80,7 @@ class Tally:
     done: int
     given_up: int
     finished: int
-    """How many tasks were counted as done in all passes."""
+    """Tasks counted as done in all passes."""
     given_up_ever: int
 
 
@@ -93,10 +93,10 @@ def replica_of(holder: str) -> str:
 
 
 def is_held(task: Leased, live: Collection[str], now: datetime) -> bool:
-    """Whether a lease still holds: its replica is not over, and its time is not either."""
+    """Whether a lease is valid: its replica has not ended and it has not expired."""
     return replica_of(task.holder) in live and now < task.until
 
 
 def state_after_failure(tries: int, failure_max: int) -> TaskState:
-    """What a task becomes when a try at it failed."""
+    """The state of a task after a failed try."""
     return TaskState.GIVEN_UP if tries >= failure_max else TaskState.OPEN

@@ -1,12 +1,12 @@
-"""Jobs whose trainers come and go: what their replicas mean, and who has to leave for others.
+"""Elastic jobs: which trainers are replaced, how a job grows, and which trainers it can release.
 
-An elastic attempt keeps every replica that it ever had, and ranks are never used again: trainer-5
-takes the place of trainer-2. The usual rules (`failure`, `blame`) know nothing of that. They are
-shown a `judged` attempt instead, from which those are gone that were replaced or sent away, and in
-which one that will be replaced still runs.
+An elastic attempt keeps every replica that it ever had, and ranks are never reused: trainer-5
+replaces trainer-2. The rules for all jobs (`diagnosis.outcome`, `diagnosis.first_failure`) get a
+`judged` attempt instead, without the trainers that were replaced or stopped, in which a trainer
+that will be replaced still runs.
 
-Which failures were answered is kept in the failure that the job shows while it runs. Any other
-failure that is written down means that the job is ending, and then nothing is replaced any more.
+Which failures were handled is stored in the failure of the running job (`REPLACED`). Any other
+stored failure means that the job is ending; then no trainer is replaced any more.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from paddlecloud.model.jobs.states import JobState
 from paddlecloud.model.policy.pool import Node
 
 REPLACED = "elastic_replaced"
-"""Code of the reason that a running job shows when a trainer of it was replaced."""
+"""Code of the failure of a running job after a trainer was replaced."""
 MOST_IN_A_ROW = 3
-"""So many trainers may be replaced without a finished task in between; then the job fails."""
+"""Trainers replaced in a row without a finished task in between; after that the job fails."""
 _OWN = frozenset({ExitCause.EXIT, ExitCause.START_FAILED, ExitCause.PORT_TAKEN})
 _FOR_ALL = frozenset({ExitCause.WALL_TIME, ExitCause.HUNG, ExitCause.PREEMPTED})
 
 
 def least_groups(spec: JobSpec) -> tuple[ReplicaGroup, ...]:
-    """What has to fit before the job starts."""
+    """The replica groups that have to fit before the job starts."""
     if spec.elastic is None:
         return spec.groups
     least = spec.elastic.least
@@ -51,7 +51,7 @@ def least_groups(spec: JobSpec) -> tuple[ReplicaGroup, ...]:
 
 
 def judged(job: Job, attempt: Attempt | None) -> Attempt | None:
-    """The attempt as the usual rules should see it."""
+    """The attempt for the rules of all jobs; see the module docstring."""
     if attempt is None or job.spec.elastic is None:
         return attempt
     if job.state is JobState.SCHEDULE:
@@ -73,9 +73,8 @@ def judged(job: Job, attempt: Attempt | None) -> Attempt | None:
 
 
 def is_ending(job: Job, attempt: Attempt) -> bool:
-    """Whether the job has begun to end, for whatever reason."""
-    told = None if job.failure is None else job.failure.reason.code
-    if job.kill_asked or (told is not None and told != REPLACED):
+    """Whether the job is ending, for any reason."""
+    if job.kill_asked or (job.failure is not None and job.failure.reason.code != REPLACED):
         return True
     ends = (r.exit is not None and r.exit.cause in _FOR_ALL for r in attempt.replicas)
     return any(ends) or any(
@@ -85,14 +84,14 @@ def is_ending(job: Job, attempt: Attempt) -> bool:
 
 def unanswered(job: Job, attempt: Attempt) -> list[Replica]:
     """Trainers that failed and were not replaced yet, the first to fail first."""
-    known = from_ranges(str(_told(job).get("answered") or ""))
+    known = from_ranges(str(_replacements(job).get("answered") or ""))
     failed = [r for r in attempt.replicas if has_failed(r) and r.rank not in known]
     return sorted(failed, key=_turn)
 
 
 def settled_ranks(attempt: Attempt, waiting: Collection[Replica]) -> str:
-    """What to keep when all failures but the `waiting` are answered: every trainer that is over,
-    because then there are few gaps."""
+    """The ranks to store when all failures except the `waiting` are handled: every ended trainer,
+    which makes few ranges."""
     open_ = {replica.rank for replica in waiting}
     return to_ranges(r.rank for r in attempt.trainers if r.over and r.rank not in open_)
 
@@ -101,16 +100,16 @@ class Streak:
     """Failures in a row without a finished task in between."""
 
     def __init__(self, job: Job, finished: datetime | None) -> None:
-        """`finished` is when the last task was."""
-        told = _told(job)
-        self.times = int(told.get("times") or 0)
-        self.last = float(told.get("last") or 0.0)
+        """`finished`: time of the last finished task."""
+        stored = _replacements(job)
+        self.times = int(stored.get("times") or 0)
+        self.last = float(stored.get("last") or 0.0)
         self._finished = 0.0 if finished is None else finished.timestamp()
 
     def add(self, failed: Replica, now: datetime) -> bool:
-        """Count one more; False: it is one too many.
+        """Count one more; False if there are too many.
 
-        By the times at which they ended: several may be heard of at once.
+        Counted by the times at which they ended: several may be reported at once.
         """
         if not is_own_fault(failed):
             return True
@@ -121,7 +120,7 @@ class Streak:
 
 
 def has_failed(replica: Replica) -> bool:
-    """Whether a trainer ended in a way that makes another take its place."""
+    """Whether a trainer ended in a way that it is replaced."""
     if replica.role is not Role.TRAINER or not replica.over:
         return False
     if replica.state is ReplicaState.LOST or replica.exit is None:
@@ -130,7 +129,7 @@ def has_failed(replica: Replica) -> bool:
 
 
 def is_own_fault(replica: Replica) -> bool:
-    """False where its machine is why it ended, or another program has its port."""
+    """False if it ended because of its machine, or because its port was in use."""
     return (
         replica.state is not ReplicaState.LOST
         and replica.exit is not None
@@ -143,7 +142,7 @@ def next_rank(attempt: Attempt) -> int:
 
 
 def trainers_left(attempt: Attempt, leaving: Collection[str]) -> list[Replica]:
-    """Those that run, or will, and were not told to leave."""
+    """Trainers that run, or will, and are not being stopped."""
     return [r for r in attempt.trainers if not r.over and r.id not in leaving]
 
 
@@ -152,8 +151,8 @@ def some_ended_well(attempt: Attempt) -> bool:
 
 
 def may_grow_by(job: Job, attempt: Attempt, leaving: Collection[str]) -> int:
-    """How many more trainers it may have now, if there is room: as many as asked for at the start,
-    and once it runs up to its most; none once the first is through."""
+    """How many trainers may be added if there is capacity: up to instance_count before it runs, up
+    to max_instance while it runs; none after a trainer has finished."""
     if job.spec.elastic is None or is_ending(job, attempt) or some_ended_well(attempt):
         return 0
     if job.state not in (JobState.SCHEDULE, JobState.RUNNING) or unanswered(job, attempt):
@@ -163,7 +162,7 @@ def may_grow_by(job: Job, attempt: Attempt, leaving: Collection[str]) -> int:
 
 
 def may_leave(job: Job, attempt: Attempt, leaving: Collection[str]) -> list[Replica]:
-    """The trainers that it can do without, the one to go first first: the youngest."""
+    """The trainers above min_instance, newest first: the order in which they are released."""
     if job.spec.elastic is None or job.state is not JobState.RUNNING or is_ending(job, attempt):
         return []
     left = trainers_left(attempt, leaving)
@@ -173,7 +172,7 @@ def may_leave(job: Job, attempt: Attempt, leaving: Collection[str]) -> list[Repl
 
 @dataclass(frozen=True, kw_only=True)
 class Wish:
-    """What a waiting job needs, and on which machines it may have it."""
+    """What a waiting job needs, and the machines that it may use."""
 
     groups: tuple[ReplicaGroup, ...]
     machines: tuple[Node, ...]
@@ -182,40 +181,37 @@ class Wish:
 def who_leaves(
     wish: Wish, free: Mapping[str, Resources], candidates: Sequence[Replica]
 ) -> list[Replica]:
-    """Of the candidates, in their order, as few as make room for the wish; none if all of them are
-    not enough, or if what is free (or will be when those who leave are gone) will do.
-
-    `free` is by machine.
+    """The fewest candidates, in their order, whose resources suffice for the wish; none if all of
+    them do not suffice, or if `free` (by machine, with resources about to be freed) does.
     """
-    room = {node.id: free.get(node.id, node.total) for node in wish.machines}
+    left = {node.id: free.get(node.id, node.total) for node in wish.machines}
     gone: list[Replica] = []
     for replica in (None, *candidates):
         if replica is not None:
-            if replica.node not in room:
+            if replica.node not in left:
                 continue
-            room[replica.node] += replica.resources
+            left[replica.node] += replica.resources
             gone.append(replica)
-        machines = [with_changes(node, total=room[node.id]) for node in wish.machines]
+        machines = [with_changes(node, total=left[node.id]) for node in wish.machines]
         if fits(wish.groups, machines):
-            return _needed(wish, room, gone)
+            return _needed(wish, left, gone)
     return []
 
 
-def _needed(wish: Wish, room: dict[str, Resources], gone: list[Replica]) -> list[Replica]:
-    """Without those that are not missed: they were on other machines than the room that was
-    found."""
+def _needed(wish: Wish, left: dict[str, Resources], gone: list[Replica]) -> list[Replica]:
+    """Without the replicas whose resources are not needed: they are on other machines."""
     kept = list(gone)
     for replica in gone:
-        less = dict(room)
+        less = dict(left)
         less[replica.node] -= replica.resources
         if fits(wish.groups, [with_changes(node, total=less[node.id]) for node in wish.machines]):
-            room = less
+            left = less
             kept.remove(replica)
     return kept
 
 
 def to_ranges(numbers: Iterable[int]) -> str:
-    """`0-4,7`: numbers in order, neighbours together."""
+    """Sorted ranges of numbers: `0-4,7`."""
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):
         if runs and number == runs[-1][1] + 1:
@@ -233,9 +229,10 @@ def from_ranges(text: str) -> set[int]:
     return found
 
 
-def _told(job: Job) -> Mapping[str, str | int | float | None]:
-    told = None if job.failure is None else job.failure.reason
-    return told.params if told is not None and told.code == REPLACED else {}
+def _replacements(job: Job) -> Mapping[str, str | int | float | None]:
+    """The values of the failure REPLACED, if the job has it."""
+    reason = None if job.failure is None else job.failure.reason
+    return reason.params if reason is not None and reason.code == REPLACED else {}
 
 
 def _was_sent_away(replica: Replica) -> bool:

@@ -1,13 +1,13 @@
-"""The complete environment of one replica: the same on a laptop, in a pod and on a rented machine.
+"""The environment variables of one replica: the same on a laptop, in a pod and on a rented machine.
 
-Three generations of training code read it, and they must agree: the table of the 2020 documents,
-what PaddlePaddle of today was seen to need (gloo on CPUs, barriers of parameter servers), and the
-PADDLE_INIT_* names of 2017. Left out on purpose: PADDLE_TRAINER_NUM and PADDLE_TRAINERS_ENDPOINTS,
-one letter away from ours, switch Paddle's launcher into parameter server mode; PADDLE_MASTER,
-PADDLE_NNODES and other launcher variables would beat the flags on the user's own command line; and
-no token or key is ever here, because the launcher writes its whole environment into its logs.
+It serves three generations of training code: the table of the 2020 documents, what current
+PaddlePaddle needs (gloo on CPUs, barriers of parameter servers), and the PADDLE_INIT_* names of
+2017. Left out on purpose: PADDLE_TRAINER_NUM and PADDLE_TRAINERS_ENDPOINTS, one letter away from
+ours, switch Paddle's launcher to parameter server mode; PADDLE_MASTER, PADDLE_NNODES and other
+launcher variables override flags of the user's command; and no token or key is included, because
+the launcher writes its whole environment into its logs.
 
-`environment` is what the server knows; `with_paths` is what only the machine it runs on knows.
+`environment` has what the server knows; `with_paths` adds what only the machine knows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from paddlecloud.model.jobs.job import Attempt, DistributeMode, Job, JobType, Re
 
 FALLBACK_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PORT_2017 = 7164
-"""The port that every document of 2017 shows; told when a job has no port of its own."""
+"""The port in the documents of 2017; used when a job has no port of its own."""
 GLOO_HTTP_RENDEZVOUS = "3"
 TRAINER_ID = "trainer_id"
 TRAINER_COUNT = "trainer_count"
@@ -27,11 +27,11 @@ TRAINER_COUNT = "trainer_count"
 def environment(
     job: Job, attempt: Attempt, replica: Replica, *, inherit: bool, has_cards: bool = False
 ) -> dict[str, str]:
-    """What the server tells one replica. The platform's own names come last, so they always hold.
+    """The variables that the server sets. The platform's own come last, so they override others.
 
-    `inherit` is True where the pool and its server belong to their person: the submitter's PATH and
-    the like are then the job's too. Elsewhere they would name places that are not there.
-    `has_cards` is True where the replica's machine has cards: it sees its own and no others.
+    `inherit`: the pool belongs to the submitter, so the job inherits PATH and similar variables;
+    elsewhere those paths do not exist. `has_cards`: the machine has GPUs, of which the replica sees
+    only its own.
     """
     inherited = dict(job.spec.inherited_env) if inherit else {}
     return (
@@ -57,9 +57,9 @@ def with_paths(
     home: str,
     user: str = "",
 ) -> dict[str, str]:
-    """The environment completed by the machine: where its directories are. HOME, TMPDIR and PATH
-    are only filled in; whoever set them before meant it. `user` is the name of one whose uid no
-    file of the machine knows: programs that ask for it fail if nothing tells it."""
+    """The environment with the directories of the machine. HOME, TMPDIR and PATH are set only if
+    they are missing. `user`: name of a user whose uid is not in /etc/passwd; programs that
+    query it fail without USER and LOGNAME."""
     filled_in = {"HOME": home, "TMPDIR": temporary, "PATH": FALLBACK_PATH}
     if user:
         filled_in |= {"USER": user, "LOGNAME": user}
@@ -74,8 +74,8 @@ def with_paths(
 
 
 def with_root(env: dict[str, str], root: str) -> dict[str, str]:
-    """The environment of a replica that has, where that can be done, a `/` of its own: the files in
-    there that programs of 2017 read are at these paths in any case."""
+    """Adds the paths of the files that programs of 2017 read in `/`, for machines where a replica
+    cannot have a `/` of its own."""
     return env | {
         "PADDLECLOUD_TRAINER_ID_FILE": f"{root}/{TRAINER_ID}",
         "PADDLECLOUD_TRAINER_COUNT_FILE": f"{root}/{TRAINER_COUNT}",
@@ -83,8 +83,8 @@ def with_root(env: dict[str, str], root: str) -> dict[str, str]:
 
 
 def _defaults() -> dict[str, str]:
-    # Python holds back up to 8 KiB when stdout is a file: nobody could follow a log, and a killed
-    # process would take its last words with it. `--env PYTHONUNBUFFERED=` turns it off.
+    # Python buffers up to 8 KiB when stdout is a file: a log could not be followed, and a killed
+    # process would lose its last output. `--env PYTHONUNBUFFERED=` turns it off.
     return {"PYTHONUNBUFFERED": "1"}
 
 
@@ -103,8 +103,8 @@ def _table_2020(job: Job, attempt: Attempt, replica: Replica) -> dict[str, str]:
 
 
 def _gang(job: Job, attempt: Attempt, replica: Replica) -> dict[str, str]:
-    """How the replicas find each other. Each list exists in the mode that reads it only: Paddle's
-    launcher takes the endpoint list for a collective job wherever it sees one."""
+    """How the replicas find each other. Each list is set only in the mode that reads it: with the
+    endpoint list Paddle's launcher assumes a collective job."""
     if len(attempt.replicas) == 1 or (job.spec.elastic and not job.spec.distribute_mode):
         return {}
     mode = job.spec.distribute_mode or DistributeMode.NCCL2
@@ -127,8 +127,8 @@ def _gang(job: Job, attempt: Attempt, replica: Replica) -> dict[str, str]:
 
 
 def _cards(replica: Replica, *, has_cards: bool) -> dict[str, str]:
-    """Which cards it sees. Paddle counts among those, from 0; CUDA counts as the driver does only
-    where it is told to."""
+    """The GPUs that it sees. Paddle numbers those from 0; CUDA uses the numbers of the driver only
+    with PCI_BUS_ID."""
     if not replica.cards:
         return {"CUDA_VISIBLE_DEVICES": ""} if has_cards else {}
     return {
@@ -139,8 +139,8 @@ def _cards(replica: Replica, *, has_cards: bool) -> dict[str, str]:
 
 
 def _pserver_mode(pservers: list[Replica]) -> dict[str, str]:
-    """Without gloo every barrier of the trainers is silently nothing, and one may finish before
-    another has begun. The first pserver answers it on the port after its own."""
+    """Without gloo the barriers of the trainers do nothing, and one may finish before another has
+    started. The first pserver serves it on the port after its own."""
     first = pservers[0]
     return {
         "PADDLE_PSERVERS_IP_PORT_LIST": _endpoints(pservers),
@@ -165,7 +165,7 @@ def _names_2017(job: Job, attempt: Attempt, replica: Replica) -> dict[str, str]:
         "PADDLE_INIT_PORT": str(port or PORT_2017),
         "PADDLE_INIT_PORTS_NUM": "1",
         "PADDLE_INIT_PORTS_NUM_FOR_SPARSE": "1",
-        # Threads of one trainer, whatever its name says; the number of trainers is the next one.
+        # Despite its name the threads of one trainer; the number of trainers is the next one.
         "PADDLE_INIT_TRAINER_COUNT": str(asked.gpu or max(1, math.ceil(asked.cpu))),
         "PADDLE_INIT_NUM_GRADIENT_SERVERS": str(len(trainers)),
         "PADDLE_INIT_NUM_PASSES": "1",

@@ -1,9 +1,8 @@
-"""What a gang is given when it is placed: its share of CPUs, its ports, addresses and cards.
+"""Allocates CPU shares, ports, addresses and GPUs to the replicas of a gang.
 
-Pure: the caller brings the machines and what is taken on them. Ports of one machine are dealt out
-from a cursor that goes round, so that the next gang, or the next attempt at the same one, begins
-where the last one ended and never where something may still be closing. They lie above the ports
-that the system gives to outgoing connections.
+The caller passes the machines and what is in use on them. Ports of one machine are allocated
+round-robin from a cursor, so that a port that may still be closing is not reused at once. They are
+above the range that the system uses for outgoing connections.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from paddlecloud.model.policy.pool import Node
 
 FIRST_PORT = 62001
 LAST_PORT = 65399
-"""62000 is the port of every job that runs alone."""
+"""62000 is the port of every job with one replica."""
 PORTS = LAST_PORT - FIRST_PORT + 1
 SMALLEST_CLAIM = 0.000001
 _HAIR = 1e-9
@@ -27,13 +26,12 @@ _ADDRESSES_A_ROW = 250
 def claims(
     groups: Sequence[ReplicaGroup], machines: Sequence[Node], *, oversubscribe: bool
 ) -> tuple[ReplicaGroup, ...] | None:
-    """What each replica claims so that the whole gang fits on these machines when nothing else is
-    there; None: it never does.
+    """The claims with which the whole gang fits on these machines when they are empty; None: never.
 
-    With `oversubscribe` the CPUs of a gang that asks for more than there are become smaller claims,
-    alike for all, that use up what there is: such a gang runs when nothing else holds a CPU, and
-    two of them one after the other. Memory and cards are never given twice, and a replica that
-    alone is too large for every machine stays so.
+    With `oversubscribe`, CPU claims of a gang that asks for more CPUs than there are are scaled
+    down equally: such a gang runs when nothing else uses a CPU, and two of them one after the
+    other. Memory and GPUs are never oversubscribed, and a replica that is too large for every
+    machine stays too large.
     """
     asked = tuple(groups)
     if fits(asked, machines):
@@ -46,7 +44,7 @@ def claims(
 
 
 def fits(groups: Sequence[ReplicaGroup], machines: Sequence[Node]) -> bool:
-    """Whether all of them have room at once on empty machines, packed as the scheduler packs."""
+    """Whether all replicas fit at once on empty machines, packed like the scheduler does."""
     order = sorted(machines, key=lambda node: node.total.gpu)
     left = [[node.total.cpu, node.total.memory, node.total.gpu] for node in order]
     largest_first = sorted(groups, key=lambda group: _size(group.resources), reverse=True)
@@ -54,10 +52,10 @@ def fits(groups: Sequence[ReplicaGroup], machines: Sequence[Node]) -> bool:
 
 
 def deal_ports(cursor: int, wanted: Sequence[int], taken: Collection[int]) -> list[int] | None:
-    """The first port of each run of `wanted` lengths, from the cursor on and around; None: there
-    are not that many free.
+    """The first port of each run of `wanted` lengths, from the cursor on, wrapping around; None if
+    there are not enough free ports.
 
-    A replica needs one port; the first pserver two that follow each other, its own and gloo's.
+    A replica needs one port; the first pserver two consecutive ones, its own and gloo's.
     """
     found: list[int] = []
     offset = 0
@@ -81,7 +79,7 @@ def ports_of(role: Role, rank: int, port: int) -> tuple[int, ...]:
 
 
 def loopback(port: int) -> str:
-    """The address of a replica whose whole gang is on one machine: its own, as its port is.
+    """A loopback address for each replica of a gang on one machine, derived from its port.
 
     Paddle's launcher counts the machines of a job by the addresses in the list of endpoints.
     """
@@ -90,13 +88,13 @@ def loopback(port: int) -> str:
 
 
 def free_cards(total: int, count: int, held: Collection[int]) -> tuple[int, ...] | None:
-    """The first cards of a machine that nobody holds; None: there are not so many."""
+    """The first free GPUs of a machine; None if there are not enough."""
     free = [card for card in range(total) if card not in held][:count]
     return tuple(free) if len(free) == count else None
 
 
 def _packed(group: ReplicaGroup, left: list[list[float]]) -> bool:
-    """Take the room of all replicas of a group, machine by machine; False: it does not suffice."""
+    """Subtract the replicas of a group, machine by machine; False if they do not fit."""
     ask, count = group.resources, group.count
     for has in left:
         many = min(count, _holds(ask, has))
@@ -121,7 +119,7 @@ def _holds(ask: Resources, has: Sequence[float]) -> int:
 def _scaled(
     groups: tuple[ReplicaGroup, ...], machines: Sequence[Node]
 ) -> tuple[ReplicaGroup, ...] | None:
-    """The largest equal shares, or nearly, with which all of them fit."""
+    """Nearly the largest equal shares with which all of them fit."""
     asks = sum(group.resources.cpu * group.count for group in groups)
     share = min(1.0, sum(node.total.cpu for node in machines) / asks)
     while share > 0:
@@ -135,7 +133,7 @@ def _scaled(
 
 
 def _rounded(cpu: float) -> float:
-    """Down to a millionth, so that the sum of many never passes the whole."""
+    """Rounded down to a millionth, so that a sum never exceeds the total."""
     return max(SMALLEST_CLAIM, int(cpu * 1e6 + _HAIR) / 1e6)
 
 

@@ -1,8 +1,7 @@
-"""The central values: what a person asked for, and what became of it.
+"""The central values: JobSpec, Job, Attempt, Replica, ExitRecord, Resources.
 
-All of them are frozen: a job is changed by making the next one (`Job.after`, `with_changes`) and
-saved by the db package. Times are aware UTC, sizes are bytes, durations are `timedelta`; text
-forms exist only at the edge.
+All are frozen: a change creates a new value (`Job.after`, `with_changes`), which `db` saves. Times
+are aware UTC, sizes are bytes, durations are `timedelta`; text forms exist only in `cli` and HTTP.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from typing import TypedDict, Unpack
 
     class Changes(TypedDict, total=False):
-        """What may change of a job with an event, beside what the event itself changes."""
+        """Fields that a caller may change with an event, besides those that the event changes."""
 
         pool: str | None
         attempt: int
@@ -29,13 +28,13 @@ if TYPE_CHECKING:
 
 
 PREEMPTED = "preempted"
-"""Code of the reason of an attempt that made room for a job of a higher class."""
+"""Code of the reason of an attempt that was preempted by a job of a higher class."""
 PORT_TAKEN = "fail_port_taken"
-"""Code of the reason of an attempt that never ran because a port of it was in use."""
+"""Code of the reason of an attempt that never ran because one of its ports was in use."""
 RESTART_CODES = (101, 102)
-"""Exit codes by which PaddlePaddle's elastic training says: start me again."""
+"""Exit codes by which PaddlePaddle's elastic training asks for a restart."""
 UNCOUNTED = frozenset({PREEMPTED, PORT_TAKEN})
-"""Reasons for which an attempt is lost that count as no retry."""
+"""Reasons of lost attempts that do not count as retries."""
 
 
 class JobType(StrEnum):
@@ -56,7 +55,7 @@ class DistributeMode(StrEnum):
 
 
 class ReplicaState(StrEnum):
-    """What is known of one replica; a replica only moves down this list."""
+    """State of a replica; it only moves down this list."""
 
     ORDERED = "ordered"
     RUNNING = "running"
@@ -65,11 +64,10 @@ class ReplicaState(StrEnum):
 
 
 class ExitCause(StrEnum):
-    """Who ended the process: itself, somebody's kill, a job of a higher class, its wall time, or
-    it never began: for a reason of its own, or because another program has its port; or the
-    platform, because nothing of it did anything for too long. OUTPUTS_LOST: itself, and well, but
-    its owner's bucket, or the server's store, did not take what it left. UNWATCHED: nobody can
-    tell, because the process that watched over it is gone."""
+    """Why a replica ended. EXIT: by itself. STOPPED: by a kill. PREEMPTED: by a job of a higher
+    class. START_FAILED, PORT_TAKEN: it never ran. HUNG: no activity for too long. OUTPUTS_LOST: it
+    succeeded, but its outputs could not be stored. UNWATCHED: unknown, because its supervisor was
+    killed."""
 
     EXIT = "exit"
     STOPPED = "stopped"
@@ -84,7 +82,7 @@ class ExitCause(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Reason:
-    """A sentence kept as code and values; `texts.render` speaks it in the reader's language."""
+    """A message as code and values; `messages.render` formats it in the reader's language."""
 
     code: str
     params: Mapping[str, str | int | float | None] = field(default_factory=dict)
@@ -108,9 +106,9 @@ class Resources:
             cpu=self.cpu - other.cpu, memory=self.memory - other.memory, gpu=self.gpu - other.gpu
         )
 
-    def fits_in(self, room: Resources) -> bool:
-        """True if `room` has at least this much of everything (a hair of rounding forgiven)."""
-        return self.cpu <= room.cpu + 1e-9 and self.memory <= room.memory and self.gpu <= room.gpu
+    def fits_in(self, free: Resources) -> bool:
+        """True if `free` has at least this much of everything, with tolerance for rounding."""
+        return self.cpu <= free.cpu + 1e-9 and self.memory <= free.memory and self.gpu <= free.gpu
 
 
 NOTHING = Resources(cpu=0.0)
@@ -144,40 +142,40 @@ class JobSpec:
     public_bcc: bool = True
     public_bos: bool = True
     job_type: JobType | None = None
-    """None: not said; the server settles it (gpu where it has GPUs, else cpu)."""
+    """None: not given; the server decides (gpu if it has GPUs, else cpu)."""
     distribute_mode: DistributeMode | None = None
     wall_time: timedelta | None = None
     bos_url: str = ""
     snapshot: str | None = None
-    """Id of the submitted files, by content."""
+    """Id of the snapshot of the submitted files."""
     directory: str = ""
     """Name of the submitted directory, shown in bos_url."""
     env: Mapping[str, str] = field(default_factory=dict)
     inherited_env: Mapping[str, str] = field(default_factory=dict)
-    """PATH and the like of the submitter; honoured by a pool that belongs to its person."""
+    """PATH and similar variables of the submitter; used by a pool that belongs to the submitter."""
     description: str = ""
     max_retries: int = 0
     priority: int = 0
     cpu_limited: bool = False
-    """True when --cpu was given: the number is then a limit too, not only a claim."""
+    """True if --cpu was given: the number is then also a limit, not only a claim."""
     pservers: int | None = None
     """How many parameter servers were asked for; None: as many as trainers, in PSERVER mode."""
     pserver_cpu: float | None = None
     """CPUs of each of them; None: as many as a trainer has."""
     pserver_memory: int | None = None
     requirements: str = ""
-    """What pip is to install for it, as the text of a requirements file; empty: nothing."""
+    """Text of a requirements file for pip; empty: nothing to install."""
     retry_exit_codes: tuple[int, ...] = RESTART_CODES
-    """Exit codes after which it is tried again, as a shell tells them (128 + n for signal n)."""
+    """Exit codes after which it is retried, as in a shell (128 + n for signal n)."""
     retry_any_exit: bool = False
-    """True: after any failure of its program that may pass, whatever its exit code."""
+    """True: it is retried after any failure that may be temporary, whatever the exit code."""
     hang_timeout: timedelta | None = None
-    """It is stopped when no replica did anything for this long; None: never."""
+    """It is stopped when no replica was active for this long; None: never."""
     git: Mapping[str, str] = field(default_factory=dict)
-    """Of the repository that its files came from: commit, branch, dirty (0 or 1) and cut (1: the
-    difference was longer than what is kept). The difference itself is in the store."""
+    """Of the repository of its files: commit, branch, dirty (0 or 1) and cut (1: the diff was
+    truncated). The diff itself is in the store."""
     elastic: Elastic | None = None
-    """Its trainers come and go between these numbers; None: they are as many as they are."""
+    """Bounds for the number of trainers while it runs; None: it is fixed."""
 
     @property
     def instance_count(self) -> int:
@@ -192,41 +190,42 @@ class JobSpec:
         return self.replica_count > 1 or self.elastic is not None
 
     def asked_for(self, role: Role) -> Resources:
-        """What each replica of this role asks for; its claim may be smaller (`gangs.claims`)."""
+        """The requested resources of each replica of this role; its claim may be smaller
+        (`gang`)."""
         return next(group.resources for group in self.groups if group.role is role)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExitRecord:
-    """How one replica ended, as the monitor beside it saw it."""
+    """How one replica ended, as its supervisor recorded it."""
 
     cause: ExitCause
     exit_code: int | None = None
     signal: int | None = None
     oom: bool = False
     memory_limit: int | None = None
-    """Bytes: the limit for which it was killed. None: it was not, or the machine had none left."""
+    """The memory limit that it exceeded, in bytes. None: it did not, or the machine ran out."""
     message: str = ""
-    """Why it could not start, in the system's words; or which disk was full when it failed."""
+    """The system's error why it could not start; or which disk was full when it failed."""
     started_at: datetime | None = None
     finished_at: datetime | None = None
     asked_at: datetime | None = None
-    """When its machine began to end it, where it did not end by itself."""
+    """When its supervisor started to stop it; None if it ended by itself."""
     ran: float | None = None
-    """Seconds that it ran, by a clock that nobody can set; None where it is not known."""
+    """Seconds that it ran, by the monotonic clock; None if unknown."""
     max_rss: int | None = None
-    """Bytes that its largest process held."""
+    """Peak memory of its largest process, in bytes."""
     peak_memory: int | None = None
-    """The most bytes that all of its processes were seen to hold at once."""
+    """Highest sampled memory of all its processes together, in bytes."""
     cpu_seconds: float | None = None
     enforced: Mapping[str, bool] = field(default_factory=dict)
-    """Which limits the machine could really enforce: cpu, memory, pids."""
+    """Which limits the machine enforced: cpu, memory, pids."""
     hint: str = ""
-    """What its machine saw before it began that may be why it failed (`no_pserver`)."""
+    """Finding of the preflight checks that may be why it failed (`no_pserver`)."""
     said: Reason | None = None
-    """What `message` says, where that is a sentence of ours: put into words for its reader."""
+    """`message` as code and values, if it is one of our messages."""
     all_ended: bool = False
-    """Of one that is UNWATCHED: no process of it can be running. False: one may."""
+    """Of one that is UNWATCHED: True if none of its processes can be running."""
 
     @property
     def ok(self) -> bool:
@@ -235,7 +234,7 @@ class ExitRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Replica:
-    """One process group of one attempt: where it should run and what is known of it."""
+    """One process group of an attempt: where it runs and its state."""
 
     id: str
     role: Role
@@ -245,13 +244,13 @@ class Replica:
     host: str = "127.0.0.1"
     port: int = 0
     cards: tuple[int, ...] = ()
-    """The cards of its machine that are its own, by their number."""
+    """Numbers of the GPUs of its machine that it may use."""
     state: ReplicaState = ReplicaState.ORDERED
     pid: int | None = None
     log_bytes: int = 0
     exit: ExitRecord | None = None
     started_at: datetime | None = None
-    """When its command began, by the clock of its machine."""
+    """When its command started, by the clock of its machine."""
 
     @property
     def worker(self) -> str:
@@ -265,20 +264,20 @@ class Replica:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """One try at running the whole gang; its membership never changes, a new try is a new one.
+    """One attempt to run the whole gang. Its replicas never change; a retry is a new attempt.
 
-    Of an elastic job it only grows: who left, or was replaced, stays in it (`elastic`).
+    An attempt of an elastic job only grows: stopped and replaced trainers stay in it (`elastic`).
     """
 
     job_id: str
     number: int
     fence: int
-    """Messages about an attempt carry its fence; one with an older fence is refused."""
+    """Reports about an attempt carry its fence; one with an older fence is rejected."""
     pool: str
     replicas: tuple[Replica, ...]
     created_at: datetime
     handle: Mapping[str, str] | None = None
-    """The backend's own note, enough to find again what it started."""
+    """Values by which the backend finds what it started."""
     ended_at: datetime | None = None
     outcome: str = ""
 
@@ -293,7 +292,7 @@ class Attempt:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """Why a job ended other than well: said in words, with the worker and its last lines."""
+    """Why a job failed: reason, advice, the worker and its last log lines."""
 
     reason: Reason
     advice: Reason | None = None
@@ -304,7 +303,7 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A spec with an identity and a life."""
+    """A submitted spec with its owner and state."""
 
     id: str
     number: int
@@ -313,27 +312,27 @@ class Job:
     spec: JobSpec
     state: JobState
     version: int
-    """Grows with every save; a write that names an older one is refused."""
+    """Grows with every save; a write based on an older one is rejected."""
     created_at: datetime
     waiting_since: datetime
-    """Since when it waits for a place (a lost attempt starts the wait anew)."""
+    """Since when it waits to be placed (reset after a lost attempt)."""
     reason: Reason | None = None
-    """Why it waits; never empty while it does."""
+    """Why it waits; never None while it does."""
     failure: Failure | None = None
-    """Why it ended badly, or is about to: written before the clean-up begins."""
+    """Why it failed, or is about to: stored before the clean-up starts."""
     attempt: int = 0
     """Number of the current attempt; 0 before the first."""
     retried: int = 0
-    """How many attempts were lost so far; one that its pool refused, that had to make room for a
-    job of a higher class, or whose ports were in use, counts for nothing."""
+    """How many attempts were lost, without those that the pool refused, that were preempted, or
+    whose ports were in use."""
     pool: str | None = None
-    """Where the current attempt was placed; None while it waits for a place."""
+    """Pool of the current attempt; None while it waits to be placed."""
     started_at: datetime | None = None
-    """When its first attempt began to run."""
+    """When its first attempt started to run."""
     running_since: datetime | None = None
-    """When the current attempt began to run; None while nothing runs."""
+    """When the current attempt started to run; None while nothing runs."""
     ran: timedelta = timedelta(0)
-    """How long the attempts before the current one ran: only running time counts."""
+    """Total running time of earlier attempts."""
     finished_at: datetime | None = None
     kill_asked: bool = False
     quota_since: datetime | None = None
@@ -341,7 +340,7 @@ class Job:
     time_limit: timedelta | None = None
     """How long it may run where it was placed, by its owner's plan."""
     not_before: datetime | None = None
-    """It failed in a way that may pass: it gets no place before this time."""
+    """Not to be placed before this time, after a failure that may be temporary."""
 
     @property
     def final(self) -> bool:
@@ -355,13 +354,14 @@ class Job:
 
     @property
     def time_left(self) -> timedelta | None:
-        """What that leaves to the current attempt; None where there is no limit."""
+        """The rest of that for the current attempt; None without a limit."""
         limit = self.may_run
         return None if limit is None else limit - self.ran
 
     @property
     def deadline(self) -> datetime | None:
-        """When the wall time of what runs now is over; None while nothing runs."""
+        """When the time of the current attempt is over; None without a limit or while nothing
+        runs."""
         left = self.time_left
         return None if left is None or self.running_since is None else self.running_since + left
 
@@ -376,7 +376,7 @@ class Job:
     ) -> Job:
         """This job after `event`: the only writer of `state`.
 
-        `at` is when it happened, where that is known to be before `now`.
+        `at`: when it happened, if known to be before `now`.
         """
         state = next_state(self.state, event)
         at = at or now
@@ -398,7 +398,7 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class HistoryRow:
-    """One change of state, as query_job --json and the console tell it."""
+    """One change of state, as query_job --json and the console show it."""
 
     at: datetime
     event: Event

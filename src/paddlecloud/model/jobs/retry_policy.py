@@ -1,8 +1,7 @@
-"""Whether an attempt that failed is tried again, and how long the job waits before that.
+"""The retry policy: which failed attempts are retried, and after what pause.
 
-Trying again helps where the cause can pass: a machine that is gone, a place that was needed for
-another job, a port that another program has, and exit codes by which a program asks for it. Any
-other failure repeats itself, so it is told at once instead of being paid for several times.
+Retried are temporary causes: a lost machine, preemption, a port in use, and exit codes by which a
+program asks for a retry. Other failures would repeat, so they are reported at once.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from paddlecloud.model.jobs.job import (
 )
 
 MOST_PORTS_TAKEN = 5
-"""So many attempts in a row may find a port in use before the job fails."""
+"""Attempts in a row that may find a port in use before the job fails."""
 LONGEST_PAUSE = timedelta(seconds=300)
 PORTS_TAKEN = "fail_ports_taken"
 """Code of the reason of a job whose ports were in use in too many attempts."""
@@ -35,7 +34,7 @@ _PASSING = frozenset({ExitCause.STOPPED, ExitCause.PREEMPTED, ExitCause.UNWATCHE
 
 
 def is_tried_again(job: Job, attempt: Attempt, failure: Failure | None) -> bool:
-    """Whether this attempt, which is over and did not end well, is followed by another."""
+    """Whether this failed attempt is followed by another."""
     code = None if failure is None else failure.reason.code
     if code in UNCOUNTED:
         return True
@@ -45,19 +44,19 @@ def is_tried_again(job: Job, attempt: Attempt, failure: Failure | None) -> bool:
 def times_taken(job: Job) -> int:
     """How many attempts in a row, the current one included, found a port in use.
 
-    It is counted in the failure that is kept: one that runs clears it.
+    The count is in the stored failure, which is cleared when an attempt runs.
     """
-    told = None if job.failure is None else job.failure.reason
-    if told is None or told.code not in (PORT_TAKEN, PORTS_TAKEN):
+    reason = None if job.failure is None else job.failure.reason
+    if reason is None or reason.code not in (PORT_TAKEN, PORTS_TAKEN):
         return 1
-    return int(told.params.get("times") or 0) + (told.params.get("attempt") != job.attempt)
+    return int(reason.params.get("times") or 0) + (reason.params.get("attempt") != job.attempt)
 
 
 def pause_before_retry(job: Job, failure: Failure | None, first: timedelta) -> timedelta:
-    """How long `job`, whose attempt just failed so, waits before its next: twice as long each time.
+    """The pause before the next attempt of `job`; it doubles each time.
 
-    None for a job that gave up its place or its ports, nor for the first machine that it lost:
-    nothing is wrong with the job itself then.
+    There is no pause after preemption or a port in use, nor after the first lost machine: the job
+    itself is fine then.
     """
     code = None if failure is None else failure.reason.code
     if code in UNCOUNTED:

@@ -1,7 +1,7 @@
-"""Between the wire spec (JSON of a submit request) and `JobSpec`, the value everything works with.
+"""Converts the wire spec (JSON of a submit request) to a `JobSpec` and back.
 
-Reading checks every rule of `submit.py` again: the server trusts no client. What a gang is made of
-(which roles, how many of each, with what resources) is derived here and nowhere else.
+Reading checks every rule of `params` again: the server trusts no client. The replica groups of a
+job (roles, counts, resources) are derived only here.
 """
 
 from __future__ import annotations
@@ -104,9 +104,9 @@ def with_job_type(spec: JobSpec, job_type: JobType) -> JobSpec:
     """The spec once its job type is known: mode, roles and cards follow from it.
 
     One instance is one trainer and no gang. Several CPU instances are PSERVER mode, one pserver and
-    one trainer each, and several GPU instances are NCCL2 mode, unless the user named the mode or
-    said something about pservers. Those have no cards. Trainers that come and go do not look for
-    each other, so they have no mode, unless there are to be pservers.
+    one trainer each, and several GPU instances are NCCL2 mode, unless the user gave the mode or
+    parameters of pservers. Pservers have no GPUs. Elastic trainers do not connect to each other, so
+    they have no mode, except with pservers.
     """
     asked = _trainers(spec)
     gpu = max(asked.resources.gpu, 1) if job_type is JobType.GPU else 0

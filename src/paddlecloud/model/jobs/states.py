@@ -1,8 +1,7 @@
-"""The life of a job: ten states, the events that move it, and the one table that says which may.
+"""The state machine of a job: ten states, the events, and the table of transitions.
 
-Values of `JobState` are the words users see in query_job; never rename one. "Can this happen?" has
-its answer here and nowhere else: `Job.after` asks `next_state`, and a house-rule test keeps every
-other module from setting a state.
+Values of `JobState` are what users see in query_job; never rename one. `Job.after` is the only
+caller of `next_state`, and a house-rule test keeps every other module from setting a state.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class JobState(StrEnum):
 
 
 class Event(StrEnum):
-    """A fact about a job; the history of a job is a list of them."""
+    """An event of a job; its history is a list of them."""
 
     ACCEPTED = "accepted"
     NO_CAPACITY = "no room"

@@ -1,1 +1,4 @@
-"""Pure functions over log bytes: frames, merging by time, searching, tails, time index."""
+"""Pure functions over log bytes: `frames` of a stream, `merge` by time, `tail`, `time_index`.
+
+Log files are in `stores/logs`; following and searching them is in `server/services/logs`.
+"""

@@ -1,9 +1,8 @@
-"""Lines of several workers in one stream: frames on the wire, and how a person sees them.
+"""Frames of a log stream with several workers, and the prefixes by which they are displayed.
 
 A frame is a head line `<worker> <next> <length>` and that many bytes. `next` is the offset in that
-worker's log up to which everything was told, so whoever keeps the last one of each worker can go on
-there; it is not the end of the bytes where some of the log was left out (`--grep`). A frame without
-bytes only moves `next`.
+worker's log up to which everything was sent, from which a reader can resume; with `--grep` it may
+be beyond the bytes in the frame. A frame without bytes only moves `next`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 
 #: A head line is shorter than this, or the stream is not ours.
 MAX_HEAD = 4096
-#: Bytes of one frame, as far as a reader takes them.
+#: Maximum length of one frame.
 MAX_DATA = 64 * 1024 * 1024
 
 
@@ -23,16 +22,15 @@ def framed(worker: str, reached: int, data: bytes) -> bytes:
 
 
 class Frames:
-    """Whole frames out of a stream that is cut anywhere: (worker, next, bytes). ValueError: it is
-    not such a stream."""
+    """Parses a stream into frames: (worker, next, bytes). ValueError if it is not such a stream."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._head: tuple[str, int] | None = None
         self._length = 0
 
-    def feed(self, piece: bytes) -> Iterator[tuple[str, int, bytes]]:
-        self._buffer += piece
+    def feed(self, chunk: bytes) -> Iterator[tuple[str, int, bytes]]:
+        self._buffer += chunk
         while self._buffer or self._head:
             if self._head is None and not self._take_head():
                 return
@@ -62,7 +60,7 @@ class Frames:
 class Prefixes:
     """`[worker] ` before every line, and before each state of a progress bar.
 
-    Whoever comes in the middle of somebody else's line begins a line of its own.
+    Output of a worker in the middle of another worker's line starts a new line.
     """
 
     def __init__(self) -> None:
@@ -87,11 +85,11 @@ class Prefixes:
 
 
 def _after_returns(body: bytes, prefix: bytes, ending: bytes) -> bytes:
-    """A carriage return takes the cursor to the line's start, where the prefix has to be again;
-    but for one before a line's end, and one that the next bytes follow."""
+    """Repeats the prefix after each carriage return, except before a line feed and at the very end,
+    where the next bytes decide."""
     parts = body.split(b"\r")
-    told = [parts[0]]
+    prefixed = [parts[0]]
     for number, part in enumerate(parts[1:], 1):
         bare = part.startswith(b"\n") or (not part and number == len(parts) - 1 and ending == b"\n")
-        told.append(part if bare else prefix + part)
-    return b"\r".join(told)
+        prefixed.append(part if bare else prefix + part)
+    return b"\r".join(prefixed)

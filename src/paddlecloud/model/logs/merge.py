@@ -1,9 +1,9 @@
-"""The logs of several workers as one, in the order in which their lines came.
+"""Merges the logs of several workers by time.
 
-What is known is the size of each log at some moments (`lognotes`), so lines are in order to about a
-second; within one log they are always in order. A line belongs to the moment at which its end came
-and is never torn apart by another's. The memory needed is one piece for all and a few notes for
-each log, however long the logs are.
+The time index has the size of each log at some moments, so lines are in order to about a second;
+within one log they are always in order. A line belongs to the moment at which its end arrived and
+is never split by another's. Memory use is one chunk in all and a few index entries per log, however
+long the logs are.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Source:
     def __init__(
         self, read: ReadLog, notes: Read, *, offset: int, end: int, modified: float
     ) -> None:
-        """`modified`: when the log was last written, for one without notes."""
-        #: Up to here it was told.
+        """`modified`: when the log was last written, for a log without a time index."""
+        #: Everything before was returned.
         self.offset = offset
         self.end = end
         self._read = read
@@ -42,11 +42,11 @@ class Source:
         self._moments = _moments(notes, offset, end, modified)
 
     def next_moment(self) -> tuple[float, int] | None:
-        """When the bytes after those told so far came, and where those of that moment end."""
+        """Time of the next bytes, and the offset where the bytes of that time end."""
         return next(self._moments, None)
 
     def whole_lines(self, until: int) -> int:
-        """Where the last line ends of those that end before `until`; a redrawn one counts."""
+        """The end of the last complete (or redrawn) line before `until`."""
         low, high = max(self.offset, self._searched), until
         self._searched = until
         while high > low:
@@ -58,8 +58,8 @@ class Source:
             high = begin
         return self.offset
 
-    def pieces(self, until: int, size: int) -> Iterator[bytes]:
-        """The bytes from `offset` up to there; `offset` moves along."""
+    def chunks(self, until: int, size: int) -> Iterator[bytes]:
+        """The bytes from `offset` to `until`; advances `offset`."""
         while self.offset < until:
             data = self._read(self.offset, min(size, until - self.offset))
             if not data:
@@ -71,9 +71,9 @@ class Source:
 def merged(
     sources: Sequence[Source], *, size: int, whole: bool = False
 ) -> Iterator[tuple[int, bytes]]:
-    """Pieces of at most `size` bytes with the number of the log that each is from.
+    """Chunks of at most `size` bytes, each with the number of its log.
 
-    With `whole` only lines that have ended are told; otherwise the rest of each log comes last.
+    With `whole` only complete lines are returned; otherwise the rest of each log comes last.
     """
     waiting = [
         (moment, number) for number, one in enumerate(sources) if (moment := one.next_moment())
@@ -82,24 +82,24 @@ def merged(
     while waiting:
         (_, until), number = heapq.heappop(waiting)
         source = sources[number]
-        for piece in source.pieces(source.whole_lines(until), size):
-            yield number, piece
+        for chunk in source.chunks(source.whole_lines(until), size):
+            yield number, chunk
         following = source.next_moment()
         if following is not None:
             heapq.heappush(waiting, (following, number))
     if not whole:
         for number, source in enumerate(sources):
-            for piece in source.pieces(source.end, size):
-                yield number, piece
+            for chunk in source.chunks(source.end, size):
+                yield number, chunk
 
 
 def _moments(notes: Read, offset: int, end: int, modified: float) -> Iterator[tuple[float, int]]:
-    at, told = modified, False
+    at, started = modified, False
     for time, size in all_notes(notes):
         if size >= end:
             break
-        if told and size > offset:
+        if started and size > offset:
             yield at, size
-        at, told = time, True
+        at, started = time, True
     if end > offset:
         yield at, end

@@ -1,7 +1,7 @@
-"""The last bytes of a log as lines that are safe to print on any terminal.
+"""The last lines of a log, cleaned up for display on any terminal.
 
-A log is whatever the user's program wrote: progress bars that redraw themselves, colours, broken
-UTF-8, lines of megabytes. What is shown to a person keeps the meaning and none of that.
+A log is whatever the user's program wrote: progress bars, colours, invalid UTF-8, lines of
+megabytes. The result has none of these.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 TAIL_BYTES = 16 * 1024
-"""As much of a log as is worth fetching for its last lines."""
+"""Bytes to read from the end of a log for its last lines."""
 MAX_LINES = 20
 MAX_LETTERS = 400
 _OURS = "[paddlecloud] "
@@ -22,8 +22,8 @@ _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?
 
 
 def last_lines(tail: bytes, count: int = MAX_LINES) -> tuple[str, ...]:
-    """The last `count` lines, trailing empty ones left out, and those that the platform added
-    behind what the program said, unless there are no others."""
+    """The last `count` lines, without trailing empty ones and without trailing lines of the
+    platform, unless there are no others."""
     text = _without_broken_start(tail[-TAIL_BYTES:]).decode("utf-8", "replace")
     lines = _without_end([_clean(line) for line in text.split("\n")], lambda line: not line)
     theirs = _without_end(lines, lambda line: not line or line.startswith(_OURS))
@@ -38,7 +38,7 @@ def _without_end(lines: list[str], is_left_out: Callable[[str], bool]) -> list[s
 
 
 def _without_broken_start(tail: bytes) -> bytes:
-    """Cut at any byte, a tail may begin inside a letter: its continuation bytes are dropped."""
+    """Drops UTF-8 continuation bytes at the start: a tail may begin inside a character."""
     start = 0
     while start < min(3, len(tail)) and tail[start] & 0xC0 == 0x80:
         start += 1

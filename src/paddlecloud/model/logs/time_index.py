@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     Note = tuple[float, int]
-    #: Some notes: the number of the first, how many; fewer at the end.
+    #: Reads entries: number of the first, how many; returns fewer at the end.
     Read = Callable[[int, int], list[Note]]
 
-#: Seconds between two notes of one log.
+#: Seconds between two entries of one log.
 EVERY = 1.0
 
-#: Notes that are read at once.
+#: Entries that are read at once.
 BLOCK = 256
 
 _NOTE = struct.Struct("<dQ")
 
-#: Bytes of one note.
+#: Bytes of one entry.
 SIZE = _NOTE.size
 
 
@@ -33,12 +33,12 @@ def packed(at: float, size: int) -> bytes:
 
 
 def unpacked(data: bytes) -> list[Note]:
-    """The whole notes in these bytes."""
+    """The complete entries in these bytes."""
     return list(_NOTE.iter_unpack(data[: len(data) // SIZE * SIZE]))
 
 
 def all_notes(read: Read, block: int = BLOCK) -> Iterator[Note]:
-    """Every note, oldest first, a block at a time."""
+    """Every entry, oldest first, read in blocks."""
     first = 0
     while notes := read(first, block):
         yield from notes
@@ -46,9 +46,9 @@ def all_notes(read: Read, block: int = BLOCK) -> Iterator[Note]:
 
 
 def size_at(read: Read, time: float) -> int | None:
-    """A size below which all bytes came before `time`; None where no note tells.
+    """A size below which all bytes arrived before `time`; None without entries.
 
-    With notes, but none of that time or later, it is -1: everything came before.
+    -1 if all entries are older: everything arrived before.
     """
     begun = time - EVERY
     found = None
@@ -65,8 +65,8 @@ _DAY = timedelta(days=1)
 
 
 def since(text: str, *, now: datetime, zone: tzinfo | None) -> datetime:
-    """The moment meant; a time without a zone is one of `zone` (None: this machine's), a time of
-    day the last such."""
+    """Parse `--since`: a duration, a time of day (the last such) or a date; without a time zone it
+    is in `zone` (None: this machine's)."""
     found = _span(text.strip(), now) or _time(text.strip(), now, zone)
     if found is None:
         raise Invalid("since_invalid", value=text[:100])
@@ -87,9 +87,9 @@ def _time(text: str, now: datetime, zone: tzinfo | None) -> datetime | None:
     today = now.astimezone(zone)
     of_day = len(text) <= 8 and ":" in text
     try:
-        told = datetime.fromisoformat(f"{today:%Y-%m-%d}T{text}" if of_day else text)
+        found = datetime.fromisoformat(f"{today:%Y-%m-%d}T{text}" if of_day else text)
     except ValueError:
         return None
-    if told.tzinfo is None:
-        told = told.replace(tzinfo=zone) if zone is not None else told.astimezone()
-    return told - _DAY if of_day and told > now else told
+    if found.tzinfo is None:
+        found = found.replace(tzinfo=zone) if zone is not None else found.astimezone()
+    return found - _DAY if of_day and found > now else found

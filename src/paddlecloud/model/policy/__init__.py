@@ -1,1 +1,4 @@
-"""Rules about who may run what where: admission, pools, quotas, priorities."""
+"""Rules about who may run what where: `admission`, `pool`, `quota`, `priority`.
+
+Which waiting job starts next is decided in `scheduler`.
+"""

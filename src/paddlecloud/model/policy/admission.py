@@ -1,9 +1,8 @@
-"""What this server can never do for a job, said at submit before a byte is uploaded.
+"""Rejects jobs at submit that no pool of this server can ever run.
 
-Pure: the caller brings the pools and the machines it knows. The pools that could take the job are
-narrowed rule by rule, and the first rule that leaves none gives the sentence. Whether a job can run
-now is the scheduler's question; a pool that shows no machine yet (its agent is still starting) is
-given the benefit of the doubt.
+The caller passes the pools and their known machines. The candidate pools are narrowed rule by rule,
+and the first rule that leaves none gives the error. Whether a job can run now is decided by the
+scheduler; a pool without known machines (its agent is still starting) counts as able.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ DEFAULT_CLUSTER = "default"
 MAX_REPLICAS = 1000
 
 Nodes = Mapping[str, Sequence[Node]]
-"""The machines of each pool by its name; a pool that is absent shows none."""
+"""The known machines of each pool, by name."""
 
 
 def settled(
     spec: JobSpec, pools: Sequence[Pool], nodes: Nodes
 ) -> tuple[JobSpec, tuple[Reason, ...]]:
-    """The spec with its job type decided, and what the submit line should say about that.
+    """The spec with its job type decided, and notices about that for the submit command.
 
     gpu is the documented default; where no machine that the job may use has a card, it is cpu.
     """

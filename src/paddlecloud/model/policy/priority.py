@@ -1,8 +1,8 @@
 """Priority classes: their names, their numbers, and which number belongs to which class.
 
-A job carries a number, so that what was stored before classes had names still means what it meant;
-people say a name. Between two classes only the class counts for preemption; the number decides the
-order within. No dataclasses or typing here: submit_job starts with this file.
+A job stores a number, which is compatible with jobs stored before classes had names; users give a
+name. Preemption compares classes only; the number decides the order within a class. No dataclasses
+or typing here: submit_job loads this module.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What travels between our programs: the request signature and the frames of reports."""
+"""The wire protocol: `bce_auth` signs and verifies requests. Connections are in `net`."""

@@ -1,10 +1,9 @@
-"""Signs and verifies requests by bce-auth-v1, so that the secret key never travels.
+"""Signs and verifies requests by bce-auth-v1, so that the secret key is never sent.
 
-The same rules serve our own server and the vendor's clouds. Everything works on what is on the
-wire: the raw path, the raw query string, the header bytes. A verifier that looked at decoded values
-would accept two different requests under one signature. Remembering nonces, hashing the body and
-knowing the keys is the server's work; nothing here asks the time. The command line starts with
-this file, so it imports neither dataclasses nor typing nor urllib.
+The same rules apply to our own server and to Baidu's clouds. Input is what is on the wire: the raw
+path, the raw query string, the header bytes. A verifier of decoded values would accept two
+different requests under one signature. Nonces, the hash of the body and the keys are the server's
+business. Every command loads this module, so it imports neither dataclasses nor typing nor urllib.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ if TYPE_CHECKING:
 VERSION = "bce-auth-v1"
 CONTENT_SHA256 = "x-bce-content-sha256"
 CONTENT_CRC32 = "x-bce-content-crc32"
-#: Stands in the place of a body's digest where the checksum of a part, which is signed too, and the
-#: digest of the whole that it belongs to say enough.
+#: Replaces the digest of a body that is verified by the signed checksum of the part and the digest
+#: of the whole file.
 UNSIGNED = "UNSIGNED-PAYLOAD"
 NONCE = "x-bce-nonce"
 NONCE_DIGITS = 32
 DEFAULT_EXPIRE = 1800
-#: A nonce has to be remembered for as long as its signature is valid; a week is what presigned
-#: links need, and keeps that memory bounded.
+#: A nonce is kept as long as its signature is valid; presigned links need a week, and the limit
+#: bounds the number of nonces.
 MAX_EXPIRE = 7 * 24 * 3600
 #: How far ahead a client's clock may be, in seconds.
 MAX_AHEAD = 15 * 60
@@ -50,7 +49,7 @@ class Authorization:
 
     @property
     def expires_at(self) -> int:
-        """Until then (epoch seconds) the nonce of this request has to be remembered."""
+        """The nonce of this request has to be kept until then (epoch seconds)."""
         return self.timestamp + self.expire
 
 
@@ -67,8 +66,8 @@ def sign(
     """The Authorization value for a request whose headers are exactly `headers`.
 
     The signed headers are named, never left to a default: host, content-type, content-md5 and every
-    x-bce-*. Content-Length stays out: the hash of the body says more, and a proxy that passes the
-    body on in chunks would break the signature of an untouched request.
+    x-bce-*. Content-Length is not signed: the hash of the body is stronger, and a proxy that
+    forwards the body in chunks would break the signature.
     """
     prefix = f"{VERSION}/{ak}/{format_time(timestamp)}/{expire}"
     lower = {name.lower(): value for name, value in headers.items()}
@@ -79,7 +78,7 @@ def sign(
 
 
 def parse(authorization: str | None) -> Authorization:
-    """The parts of an Authorization value, checked for shape alone."""
+    """The parts of an Authorization value; only its format is checked."""
     if not authorization:
         raise Unauthenticated("auth_missing")
     parts = authorization.split("/")
@@ -104,8 +103,8 @@ def verify(
 ) -> None:
     """Raise unless the holder of `sk` signed this very request, and not too long ago.
 
-    `headers` has lower-case names, each at most once (`header_map`). `sk` is None for a key that
-    nobody has. Each of `required_headers` has to be present and covered by the signature.
+    `headers` has lower-case names, each at most once (`header_map`). `sk` is None for an unknown
+    key. Each of `required_headers` has to be present and covered by the signature.
     """
     if sk is None:
         raise Unauthenticated("auth_unknown_key", ak=auth.ak)
@@ -153,7 +152,7 @@ def header_map(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 def quote(text: str, safe: str = "") -> str:
     """Percent-encode every UTF-8 byte but letters, digits, `-._~` and the text `safe`."""
     if safe:
-        return safe.join(quote(piece) for piece in text.split(safe))
+        return safe.join(quote(part) for part in text.split(safe))
     if text.isascii() and text.replace("-", "").isalnum():
         return text
     return "".join(map(_QUOTED.__getitem__, text.encode("utf-8", "surrogateescape")))
@@ -265,11 +264,11 @@ def _canonical_head(method: str, raw_path: str, query_string: str) -> str:
 
 
 def _canonical_query(query_string: str) -> str:
-    """Every pair, encoded anew and sorted; `+` is a blank, as the server's own parser reads it."""
+    """Every pair, re-encoded and sorted; `+` is a space, as in the server's parser."""
     pairs = []
-    for piece in query_string.split("&"):
-        key, _, value = piece.partition("=")
-        if piece and key != "authorization":
+    for pair in query_string.split("&"):
+        key, _, value = pair.partition("=")
+        if pair and key != "authorization":
             pairs.append(f"{_requote(key)}={_requote(value)}")
     return "&".join(sorted(pairs))
 
@@ -290,13 +289,13 @@ def _requote(text: str) -> str:
 
 
 def _unquote(text: str) -> bytes:
-    """The bytes that a piece of a query string stands for; a stray `%` stands for itself."""
+    """The decoded bytes of a part of a query string; a stray `%` stands for itself."""
     first, *rest = text.encode("utf-8", "surrogateescape").replace(b"+", b" ").split(b"%")
     out = [first]
-    for piece in rest:
-        pair = piece[:2]
+    for part in rest:
+        pair = part[:2]
         if len(pair) == 2 and _HEX.issuperset(pair):
-            out += (bytes.fromhex(pair.decode()), piece[2:])
+            out += (bytes.fromhex(pair.decode()), part[2:])
         else:
-            out += (b"%", piece)
+            out += (b"%", part)
     return b"".join(out)

@@ -69,7 +69,7 @@ class SearchedSource(Source):
         self._unfinished = -1
         """Where the part of a long line ended that was returned last."""
 
-    def pieces(self, until: int, size: int) -> Iterator[bytes]:
+    def chunks(self, until: int, size: int) -> Iterator[bytes]:
         """The matching lines from `offset` up to there, for each block of about `size` bytes; an
         empty one for a block without a match."""
         limit = size

@@ -229,7 +229,7 @@ class MergedLog:
             until = source.end if flush else source.whole_lines(source.end)
             if self.reading.pattern is None and source.end - until > MAX_HELD:
                 until = source.end
-            for data in source.pieces(until, LOG_CHUNK):
+            for data in source.chunks(until, LOG_CHUNK):
                 yield index, data
 
     def _progress(self) -> bytes:

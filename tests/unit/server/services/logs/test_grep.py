@@ -96,7 +96,7 @@ def searched(data: bytes, pattern: str, size: int) -> bytes:
     source = SearchedSource(
         Pattern(pattern), read, lambda first, count: [], offset=0, end=len(data), modified=0.0
     )
-    found = b"".join(source.pieces(len(data), size))
+    found = b"".join(source.chunks(len(data), size))
     assert source.offset == len(data)
     return found
 
@@ -121,4 +121,4 @@ def test_a_log_that_is_shorter_than_its_end_ends_the_search() -> None:
     source = SearchedSource(
         Pattern("x"), lambda *_: b"", lambda *_: [], offset=0, end=9, modified=0.0
     )
-    assert list(source.pieces(9, 10)) == []
+    assert list(source.chunks(9, 10)) == []
