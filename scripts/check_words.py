@@ -73,6 +73,8 @@ ALLOWED = re.compile(
     r"(?i)\blook(s|ed|ing)? ?-?(up|ahead|behind|around)\b|\btell(s)? apart\b"
     r"|tensor shape|shape of (a |the )?(tensor|array|batch)|\.shape\b|\bbroadcast shape"
     r"|x-[\w-]+|seen_at|first_seen_at"
+    # Fields of an order to an agent, and a setting.
+    r"|^patience$|^store_patience$"
 )
 
 

@@ -452,7 +452,7 @@ class Starters:
             return _Next.RETRY
         code = error.code if isinstance(error, PaddleCloudError) else ""
         hint = NO_ENVIRONMENT if code in _PACKAGE_ERRORS else ""
-        self._end(tracked, CAUSE_START_FAILED, hint=hint, said=notices.from_final_error(error))
+        self._end(tracked, CAUSE_START_FAILED, hint=hint, reason=notices.from_final_error(error))
         return _Next.DONE
 
     def _free_space(self, tracked: Tracked, error: Exception) -> bool:
@@ -481,7 +481,7 @@ class Starters:
         cause = tracked.stop.cause if tracked.stop is not None else CAUSE_START_FAILED
         inspect.request_stop(tracked.root, grace=0.0, now=time.time(), cause=cause)
         if _phase(tracked) is Phase.NOT_STARTED:
-            self._end(tracked, cause, said=message)
+            self._end(tracked, cause, reason=message)
 
     def _end_before_it_runs(self, tracked: Tracked, request: StopRequest) -> _Next:
         """End it as soon as no install runs for it."""
@@ -497,19 +497,19 @@ class Starters:
         cause: str,
         message: str = "",
         hint: str = "",
-        said: dict[str, Any] | None = None,
+        reason: dict[str, Any] | None = None,
     ) -> None:
-        """It will never run: write a record that also keeps a late supervisor from running it. The
-        reason is a text (`message`), or code and values of a message for its owner (`said`)."""
-        if said is not None:
-            said = notices.as_final(said)
-            message = render(said["code"], said["params"], "en")
-        reason = f": {message}" if message else ""
-        self._context.log.info(f"ends before it ran, {cause}{reason}", tracked.id)
+        """It will never run: write a record that also keeps a late supervisor from running it.
+        `reason` is code and values of a message for its owner; without it, `message` is a text."""
+        if reason is not None:
+            reason = notices.as_final(reason)
+            message = render(reason["code"], reason["params"], "en")
+        detail = f": {message}" if message else ""
+        self._context.log.info(f"ends before it ran, {cause}{detail}", tracked.id)
         ended = records.exit_record(cause, now=time.time(), message=message)
         ended["hint"] = hint
-        if said is not None:
-            ended["said"] = said
+        if reason is not None:
+            ended["said"] = reason
         with suppress(OSError):
             if tracked.root.is_dir():
                 records.write(tracked.root / records.EXIT, ended)
