@@ -141,7 +141,8 @@ class ReplicaOutputs:
                 if not self._aside.close():
                     return _LONGEST_PAUSE  # the thread that sends a large file ends the pause
                 self._begin_final_passes(began)
-            self._take_large_files()
+            while (outcome := self._aside.take_up()) is not None:
+                self._settle(outcome)
             finished = self._send_files(channel, until=began + _TURN)
             self._cpu_seconds += time.thread_time() - cpu
             if not finished:
@@ -151,7 +152,11 @@ class ReplicaOutputs:
             self._pass = None
             return self._wait_or_give_up(error, channel)
         finally:
-            self._save()
+            with suppress(FileNotFoundError):
+                try:
+                    self._sent.save()
+                except OSError as error:
+                    self._warn(f"what was sent cannot be noted, it may be sent again: {error}")
 
     def send_large_file(self, channel: Channel) -> bool:
         """Send the next large file of the running job; False when none waits."""
@@ -171,10 +176,6 @@ class ReplicaOutputs:
         self.final, self.progress_at = True, now
         self.backoff.reset()
         self.files.clear()
-
-    def _take_large_files(self) -> None:
-        while (outcome := self._aside.take_up()) is not None:
-            self._settle(outcome)
 
     def _send_files(self, channel: Channel, *, until: float) -> bool:
         """Continue the pass; False if it is not at its end when the turn is."""
@@ -465,13 +466,6 @@ class ReplicaOutputs:
         if unsent_files:
             lost = lost or tracked.own_bucket
             unsent.keep(tracked, unsent_files, self._context, lost=lost)
-
-    def _save(self) -> None:
-        with suppress(FileNotFoundError):
-            try:
-                self._sent.save()
-            except OSError as error:
-                self._warn(f"what was sent cannot be noted, it may be sent again: {error}")
 
     def _warn(self, text: str) -> None:
         self._context.log.warning(text, self._tracked.id)

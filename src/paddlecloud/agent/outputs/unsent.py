@@ -117,7 +117,10 @@ def prune(context: Context, *, now: float) -> bool:
                 "deleted before their time",
                 folder.name,
             )
-            _count_deleted(context.directory / DELETED, now)
+            known = records.read(context.directory / DELETED) or {}
+            deleted = {"times": int(known.get("times", 0)) + 1, "at": now}
+            with suppress(OSError):
+                records.write(context.directory / DELETED, deleted)
     return bool(left)
 
 
@@ -129,12 +132,6 @@ def _size(folder: Path) -> int:
             found = path.lstat()
             size += found.st_blocks * 512 if found.st_nlink == 1 else 0
     return size
-
-
-def _count_deleted(path: Path, now: float) -> None:
-    known = records.read(path) or {}
-    with suppress(OSError):
-        records.write(path, {"times": int(known.get("times", 0)) + 1, "at": now})
 
 
 def _link_all(tracked: Tracked, errors: Errors, folder: Path, context: Context) -> set[str]:

@@ -122,9 +122,19 @@ class Environments:
         """The directory of the environment of this replica. Retry while it is installed, Refused
         when that fails; the log of the replica shows the progress."""
         python, target = self._target(tracked.ordered)
-        if _log_key(tracked, target.name):
+        log = tracked.root / records.STDOUT
+        if not log.exists() or not log.stat().st_size:
+            # Always the same first lines: after a restart of the agent the server may have them.
+            tracked.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _log(tracked, notices.log_lines("environment_key", {"key": target.name[:16]}))
             self._context.wake_reporter()
-        found = self._find(target, tracked)
+        with self._lock:
+            finished = self._finished.pop(tracked.id, None)
+            found = use(target)
+        if finished is not None and not _has_higher_limit(tracked.ordered, finished):
+            _log(tracked, _result_lines(finished))
+            if finished.error is not None:
+                raise finished.error
         if found is not None:
             tracked.environment = found
             return found
@@ -133,8 +143,13 @@ class Environments:
 
     def leave(self, tracked: Tracked) -> bool:
         """It does not need its environment any more; whether no install runs for it."""
-        if not self._stop_earlier_install(tracked):
-            return False
+        with suppress(OSError):
+            _, target = self._target(tracked.ordered)
+            launch = None if target in self._installs else _install.running(target)
+            if launch is not None:  # an earlier agent started it
+                with suppress(OSError):
+                    inspect.request_stop(Path(launch["root"]), grace=0.0, now=time.time())
+                return False
         with self._lock:
             self._finished.pop(tracked.id, None)
             mine = [each for each in self._installs.values() if tracked.id in each.waiting]
@@ -150,7 +165,11 @@ class Environments:
         it. Deletes what killed installs left."""
         if not self._directory.is_dir():
             return
-        used = self._used()
+        # The order of a replica that is being prepared may not be written yet.
+        waiting = (one for one in self._context.registry.all() if one.stage is Stage.ORDERED)
+        used = {one.environment for one in waiting if one.environment and not one.released}
+        for order in (self._context.directory / "replicas").glob(f"*/{records.ORDER}"):
+            used.update((records.read(order) or {}).get("show") or ())
         for found in sorted(self._directory.glob("*/*.json")):
             made = records.read(found)
             home = found.parent / str((made or {}).get("name", ""))
@@ -159,39 +178,20 @@ class Environments:
             used_at = found.stat().st_mtime_ns
             delete = partial(self._remove, found, home, used_at)
             yield Evictable(used_at, int(made.get("size", 0)), delete)
-        for folder in self._directory.glob("*"):
-            self._sweep(folder)
+        for lock in self._directory.glob("*/*.lock"):
+            with suppress(OSError):
+                fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    _remove_leftovers(lock.with_suffix(""), self._context.spawner)
+                finally:
+                    os.close(fd)
 
     def _target(self, run: Run) -> tuple[str, Path]:
         """The interpreter for this run, and the path of the environment without its suffix."""
         python = find_python(run["env"])
         key = key_of(run["requirements"], identity(python, uid=run["uid"]), run["env"])
         return python, self._directory / str(_OWN if run["uid"] is None else run["uid"]) / key
-
-    def _stop_earlier_install(self, tracked: Tracked) -> bool:
-        """Stop the install that an earlier agent started for this replica, unless another replica
-        waits for it; whether none runs."""
-        try:
-            _, target = self._target(tracked.ordered)
-        except OSError:
-            return True
-        launch = None if target in self._installs else _install.running(target)
-        if launch is None:
-            return True
-        with suppress(OSError):
-            inspect.request_stop(Path(launch["root"]), grace=0.0, now=time.time())
-        return False
-
-    def _find(self, target: Path, tracked: Tracked) -> str | None:
-        """The environment if it exists; raises the error of the install that it waited for."""
-        with self._lock:
-            finished = self._finished.pop(tracked.id, None)
-            found = use(target)
-        if finished is not None and not _has_higher_limit(tracked.ordered, finished):
-            _log(tracked, _result_lines(finished))
-            if finished.error is not None:
-                raise finished.error
-        return found
 
     def _start_install(self, target: Path, python: str, tracked: Tracked) -> None:
         """Start the install, unless it runs, and let this replica wait for it."""
@@ -209,7 +209,10 @@ class Environments:
 
     def _work(self, target: Path, current: _Install, run: Run, python: str) -> None:
         try:
-            if self._take_slot(current):
+            while not self._slots.acquire(timeout=_POLL_SECONDS):
+                if current.cancelled.is_set():
+                    break
+            else:
                 try:
                     self._install(target, current, run, python)
                 finally:
@@ -225,13 +228,6 @@ class Environments:
             waiting, current.waiting = current.waiting, {}
         for tracked in waiting.values():
             self._hurry(tracked)
-
-    def _take_slot(self, current: _Install) -> bool:
-        """Wait for its turn; False if no replica needs the environment any more."""
-        while not self._slots.acquire(timeout=_POLL_SECONDS):
-            if current.cancelled.is_set():
-                return False
-        return True
 
     def _install(self, target: Path, current: _Install, run: Run, python: str) -> None:
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -260,7 +256,9 @@ class Environments:
                 text = f"environment {target.name} installed in {current.took:.1f} s"
                 self._context.log.info(text)
                 return
-            current.tail = _tail(root / records.STDOUT)
+            with suppress(FileNotFoundError), (root / records.STDOUT).open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
+                current.tail = log.read()
             _install.remove(root)
             current.error = _failure(ended, current.tail, current.launch, python, run)
             if not isinstance(current.error, Retry):
@@ -277,25 +275,6 @@ class Environments:
                 return
             found.unlink()
         workspace.remove(str(home))
-
-    def _used(self) -> set[str]:
-        """The environments of replicas on this machine."""
-        # The order of a replica that is being prepared may not be written yet.
-        waiting = (one for one in self._context.registry.all() if one.stage is Stage.ORDERED)
-        found = {one.environment for one in waiting if one.environment and not one.released}
-        for order in (self._context.directory / "replicas").glob(f"*/{records.ORDER}"):
-            found.update((records.read(order) or {}).get("show") or ())
-        return found
-
-    def _sweep(self, folder: Path) -> None:
-        for lock in folder.glob("*.lock"):
-            with suppress(OSError):
-                fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
-                try:
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    _remove_leftovers(lock.with_suffix(""), self._context.spawner)
-                finally:
-                    os.close(fd)
 
 
 def use(target: Path) -> str | None:
@@ -426,13 +405,6 @@ def _lines(tail: bytes) -> list[str]:
     return [line.rstrip() for line in text.split("\n") if line.strip()]
 
 
-def _tail(path: Path) -> bytes:
-    with suppress(FileNotFoundError), path.open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-        return file.read()
-    return b""
-
-
 def _result_lines(finished: _Install) -> str:
     if finished.error is None:
         # How long an install of an earlier agent took is not known.
@@ -441,17 +413,6 @@ def _result_lines(finished: _Install) -> str:
         return notices.log_lines("environment_installed_in", {"seconds": f"{finished.took:.1f}"})
     shown = "".join(f"{line}\n" for line in _lines(finished.tail)[-_SHOWN_LINES:])
     return notices.log_lines("environment_said", {}) + shown
-
-
-def _log_key(tracked: Tracked, key: str) -> bool:
-    """Write the first lines of its log, unless they are there. They are always the same: after a
-    restart of the agent the server may have them, and the rest of the log follows them."""
-    tracked.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    log = tracked.root / records.STDOUT
-    new = not log.exists() or not log.stat().st_size
-    if new:
-        _log(tracked, notices.log_lines("environment_key", {"key": key[:16]}))
-    return new
 
 
 def _log(tracked: Tracked, text: str) -> None:

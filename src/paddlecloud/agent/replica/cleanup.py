@@ -94,8 +94,12 @@ class Cleanup:
         if self._to_delete and now - self._kept_since > _LONGEST_KEPT:
             self._empty_trash()
             return
+        if now >= self._unsent_checked_at + _UNSENT_SECONDS or not self._has_unsent:
+            self._unsent_checked_at = now
+            self._has_unsent = unsent.prune(self._context, now=time.time())
+        timeout = _UNSENT_SECONDS if self._has_unsent else None
         try:
-            task = self._queue.get(timeout=self._seconds_to_wait(now))
+            task = self._queue.get(timeout=_IDLE_SECONDS if self._to_delete else timeout)
         except queue.Empty:
             self._empty_trash()
             return
@@ -105,15 +109,6 @@ class Cleanup:
             self._to_delete.append(str(task))
         elif task is not None:
             self._reap(task)
-
-    def _seconds_to_wait(self, now: float) -> float | None:
-        """For the next task; None while there is nothing to delete later."""
-        if now >= self._unsent_checked_at + _UNSENT_SECONDS or not self._has_unsent:
-            self._unsent_checked_at = now
-            self._has_unsent = unsent.prune(self._context, now=time.time())
-        if self._to_delete:
-            return _IDLE_SECONDS
-        return _UNSENT_SECONDS if self._has_unsent else None
 
     def _empty_trash(self) -> None:
         paths, self._to_delete = self._to_delete, []

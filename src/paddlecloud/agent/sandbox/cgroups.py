@@ -236,13 +236,13 @@ def from_json(known: Mapping[str, str]) -> Group:
 def sweep(cgroups: Cgroups, *, now: float, keep: Collection[str] = ()) -> int:
     """Remove empty groups of replicas that are over (not in `keep`, a minute old); how many."""
     places = {*cgroups.v1.values(), *([cgroups.v2] if cgroups.v2 else [])}
-    stale = [
-        path
-        for place in places
-        for path in place.glob(f"{PREFIX}*")
-        if path.name != _LEAF and path.name.removeprefix(PREFIX) not in keep and _old(path, now)
-    ]
-    return sum(_remove(path, tries=1) for path in stale)
+    removed = 0
+    for path in [path for place in places for path in place.glob(f"{PREFIX}*")]:
+        if path.name != _LEAF and path.name.removeprefix(PREFIX) not in keep:
+            with suppress(OSError):
+                if now - path.stat().st_mtime > _MINUTE:
+                    removed += _remove(path, tries=1)
+    return removed
 
 
 def _v2_parent(own: Path, top: str, movable: Collection[int]) -> tuple[Path | None, set[str]]:
@@ -338,12 +338,6 @@ def _remove(top: Path, tries: int = 5) -> bool:
         else:
             return True
     return not top.exists()
-
-
-def _old(path: Path, now: float) -> bool:
-    with suppress(OSError):
-        return now - path.stat().st_mtime > _MINUTE
-    return False
 
 
 def _ours(place: Path) -> bool:

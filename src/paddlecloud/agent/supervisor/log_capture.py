@@ -96,7 +96,8 @@ class LogCapture:
         begun = time.monotonic()
         self._give_up_at = begun + _FULL_DISK_SECONDS
         while not self._running.acquire(timeout=_SILENT_SECONDS):
-            silent = not self._copying.locked() and not self._readable()
+            readable = select.select([self._reader], [], [], 0)[0]
+            silent = not self._copying.locked() and not readable
             if silent or time.monotonic() - begun > _LONGEST_SECONDS:
                 break
         else:
@@ -149,9 +150,6 @@ class LogCapture:
     def _gives_up(self) -> bool:
         return self._give_up_at is not None and time.monotonic() >= self._give_up_at
 
-    def _readable(self) -> bool:
-        return bool(select.select([self._reader], [], [], 0)[0])
-
 
 class LogLimit:
     """Limits the size of a log by leaving out its middle, and notes that in the log. No I/O.
@@ -183,7 +181,8 @@ class LogLimit:
             return head
         self._reached = True
         self._keep(data[len(head) :])
-        return head + self._announce()
+        lines = _lines("log_at_limit", limit=self._limit, tail=self._longest_tail)
+        return head + (b"" if self._last == b"\n" else b"\n") + lines
 
     def rest(self) -> bytes:
         """The end of the log."""
@@ -203,10 +202,6 @@ class LogLimit:
         if surplus > 0:
             self.left_out += surplus
             del self._tail[:surplus]
-
-    def _announce(self) -> bytes:
-        lines = _lines("log_at_limit", limit=self._limit or 0, tail=self._longest_tail)
-        return (b"" if self._last == b"\n" else b"\n") + lines
 
 
 def _lines(code: str, **params: int) -> bytes:

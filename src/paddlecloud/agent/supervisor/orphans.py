@@ -46,7 +46,12 @@ def kill_inherited(forked: Mapping[int, int]) -> list[int]:
     that the last scan found. For the zygote: `forked` has the start time of each pid."""
     found: list[int] = []
     for _ in range(_TRIES):
-        found = [pid for pid in processes.children(os.getpid()) if not _is_one_of(forked, pid)]
+        # One that has ended since it was listed has no start time.
+        found = [
+            pid
+            for pid in processes.children(os.getpid())
+            if pid not in forked or processes.start_time(pid) not in (None, forked[pid])
+        ]
         if not found:
             break
         processes.kill_groups_of(found)
@@ -67,11 +72,6 @@ def of_user(uid: int) -> tuple[list[int], list[int]]:
             elif top.name not in SUPERVISORS:
                 found.append(pid)
     return found, unclear
-
-
-def _is_one_of(forked: Mapping[int, int], pid: int) -> bool:
-    """One that has ended since it was listed has no start time."""
-    return pid in forked and processes.start_time(pid) in (None, forked[pid])
 
 
 def _first_of_another_user(

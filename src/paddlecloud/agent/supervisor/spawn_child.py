@@ -158,7 +158,10 @@ def _exec_command(
     try:
         os.setsid()
         for name, directory in joins.items():
-            _join(name, directory, report)
+            try:
+                cgroups.join(directory)
+            except OSError:
+                _report(report, unjoined=name)
         step = "standard streams"
         for source, target in ((null, 0), (log, 1), (log, 2)):
             os.dup2(source, target)
@@ -190,13 +193,6 @@ def _exec_command(
         _report(report, message=f"{step}: {error}", errno=None)
     finally:
         os._exit(_NOT_STARTED)
-
-
-def _join(name: str, directory: Path, report: int) -> None:
-    try:
-        cgroups.join(directory)
-    except OSError:
-        _report(report, unjoined=name)
 
 
 def _enter_root(root: Path, report: int) -> bool:

@@ -114,14 +114,25 @@ def collect(root: Path, pids: Iterable[int], *, seconds: float = WAIT_SECONDS) -
         place = _folder(opened, _DUMPS, top)
         dumped = _dump_all(place, pids, time.monotonic() + seconds)
         if dumped:
-            _move_to_log(top, _folder(opened, _LOG, above))
+            log = _folder(opened, _LOG, above)
+            # The second name if the job has files of the first.
+            for name in (STACKS, f"{STACKS}.paddlecloud"):
+                with suppress(OSError):
+                    os.rename(_DUMPS, name, src_dir_fd=top, dst_dir_fd=log)
+                    break
     return dumped
 
 
 def _dump_all(place: int, pids: Iterable[int], deadline: float) -> int:
     before = {pid: size for pid in pids if (size := _size(place, pid)) is not None}
     asked = [pid for pid in before if _send_signal(pid)]
-    _wait_for(place, asked, before, deadline)
+    last: dict[int, int | None] = {}
+    while time.monotonic() < deadline:  # until all have written and none is still writing
+        sizes = {pid: _size(place, pid) for pid in asked}
+        if sizes == last and all(sizes[pid] != before[pid] for pid in asked):
+            break
+        last = sizes
+        time.sleep(_POLL_SECONDS)
     dumped = {f"{pid}.txt" for pid, size in before.items() if (_size(place, pid) or 0) > size}
     for name in os.listdir(place):
         if name not in dumped:
@@ -170,22 +181,3 @@ def _catches(pid: int) -> bool:
             if line.startswith(b"SigCgt:"):
                 return bool(int(line.split()[1], 16) >> (SIGNAL - 1) & 1)
     return False
-
-
-def _wait_for(place: int, asked: list[int], before: dict[int, int], deadline: float) -> None:
-    """Until all of them have written and none is still writing."""
-    last: dict[int, int | None] = {}
-    while time.monotonic() < deadline:
-        sizes = {pid: _size(place, pid) for pid in asked}
-        if sizes == last and all(sizes[pid] != before[pid] for pid in asked):
-            return
-        last = sizes
-        time.sleep(_POLL_SECONDS)
-
-
-def _move_to_log(top: int, log: int) -> None:
-    """Move the dumps to the log, under another name if the job has files of that name."""
-    for name in (STACKS, f"{STACKS}.paddlecloud"):
-        with suppress(OSError):
-            os.rename(_DUMPS, name, src_dir_fd=top, dst_dir_fd=log)
-            return
