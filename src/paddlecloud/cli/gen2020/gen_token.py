@@ -27,7 +27,7 @@ NAME = "gen_token"
 
 def run(args: Args, context: Context) -> int:
     user_id, ak, sk = _made_here(context) if context.config.embedded else _mailed(args, context)
-    from paddlecloud.client.config.resolve import write_main  # noqa: PLC0415 - only now it is needed
+    from paddlecloud.client.config.ini_file import write_main  # noqa: PLC0415 - only now it is needed
 
     config = context.config
     write_main(config.save_path, user_id, ak, sk)

@@ -19,6 +19,13 @@ from json import dumps
 
 from paddlecloud.client.display import CUT_DOWNLOAD, check_name, is_plain, shown, why_not
 from paddlecloud.client.scan import notices
+from paddlecloud.client.scan._secrets import (
+    CLIENT_CONF,
+    config_has_keys,
+    holds_keys,
+    is_home,
+    names_in,
+)
 from paddlecloud.client.scan._symlinks import Leads
 from paddlecloud.client.scan.hash_cache import Digests
 from paddlecloud.client.scan.notices import DEFAULT, KEYS
@@ -53,19 +60,7 @@ SKIPPED_NAMES = frozenset(
 )
 SKIPPED_WITH = frozenset(("pyvenv.cfg", "conda-meta", "CACHEDIR.TAG"))
 """A directory with one of these in it is an environment or a cache."""
-SECRETS = frozenset(("agent.json", "credentials.json", "lock", "server.key"))
-"""A directory with two of these in it may be a server's or an agent's of ours. What is in them
-tells: others have files with such names, too."""
-CLIENT_CONF = "client.conf"
-
 _LOOKED_AT = NEVER | {CLIENT_CONF}
-_HOME_PARTS = ("agent", "server")
-_HOME_SIGNS = frozenset(("cache", "server.toml"))
-"""What a home has beside those, and a directory of code with such parts hardly."""
-_KEY_NAMES = frozenset((b"ak", b"sk", b"session_token"))
-_PAIR = (b'"ak"', b'"sk"')
-_LEAST_KEY = 32
-"""Digits of a server's own key."""
 _READ = 256 * 1024
 _RACY_SECONDS = 2
 """A file changed so shortly before may change again without a new time stamp: do not cache it."""
@@ -228,8 +223,10 @@ class _Walk:
             above, rules, void = waiting.pop()
             entries = self._entries(above)
             names = {entry.name for entry in entries}
-            if not above and self._holds_keys(names):
-                raise Invalid("files_hold_keys", path=shown(self.root))
+            if not above:
+                is_ours = self._is_home(_inode(self.root), self.root)
+                if is_ours or is_home(self.root, names):
+                    raise Invalid("files_hold_keys", path=shown(self.root))
             rule = self._rule_for_holder(above, names)
             if rule:
                 self.rows = [row for row in self.rows if row[0] != above[:-1]]
@@ -290,7 +287,7 @@ class _Walk:
         if self._fixed_rule(name, absolute, _inode(absolute), directory):
             return True
         if directory:
-            return bool(self._rule_for_holder(f"{path}/", _names_in(absolute)))
+            return bool(self._rule_for_holder(f"{path}/", names_in(absolute)))
         return not os.path.isfile(absolute)
 
     def _rule_for_holder(self, above: str, names: set[str]) -> str:
@@ -300,20 +297,7 @@ class _Walk:
             return ""
         if not SKIPPED_WITH.isdisjoint(names):
             return DEFAULT
-        secret = _is_secret(self._absolute(above), names)
-        return KEYS if secret or self._has_parts(above, names) else ""
-
-    def _has_parts(self, above: str, names: set[str]) -> bool:
-        """Whether a server or an agent of ours has its directory there."""
-        parts = [self._absolute(above + part) for part in _HOME_PARTS if part in names]
-        return any(_is_secret(part, _names_in(part)) for part in parts)
-
-    def _holds_keys(self, names: set[str]) -> bool:
-        """Whether the directory itself is one that must not be submitted: one with keys, or a home
-        of ours, this one or another."""
-        if _is_secret(self.root, names) or self._is_home(_inode(self.root), self.root):
-            return True
-        return not _HOME_SIGNS.isdisjoint(names) and self._has_parts("", names)
+        return KEYS if holds_keys(self._absolute(above), names) else ""
 
     def _entries(self, above: str) -> list[os.DirEntry[str]]:
         try:
@@ -412,7 +396,7 @@ class _Walk:
         """Why an entry is left out for its name or its keys, whatever other rules say."""
         if name in NEVER or (directory and self._is_home(inode, absolute)):
             return DEFAULT
-        return KEYS if name == CLIENT_CONF and not directory and _has_keys(absolute) else ""
+        return KEYS if name == CLIENT_CONF and not directory and config_has_keys(absolute) else ""
 
     def _is_home(self, inode: int | None, path: str) -> bool:
         """By whichever name it was given; a look at the number of its inode costs nothing."""
@@ -490,45 +474,6 @@ def _status(entry: os.DirEntry[str], *, windows: bool = os.name == "nt") -> os.s
 
 def _is_skipped(name: str) -> bool:
     return name in SKIPPED_NAMES or (name[0] == "." and name.endswith(CUT_DOWNLOAD))
-
-
-def _is_secret(directory: str, names: set[str]) -> bool:
-    found = names & SECRETS
-    return len(found) > 1 and any(_is_key(os.path.join(directory, name)) for name in found)
-
-
-def _is_key(path: str) -> bool:
-    """Whether a file holds a pair of keys, or the digits that a server makes its keys of."""
-    data = _beginning(path)
-    digits = data.strip()
-    is_hex = len(digits) >= _LEAST_KEY and not digits.strip(b"0123456789abcdef")
-    return is_hex or all(name in data for name in _PAIR)
-
-
-def _names_in(directory: str) -> set[str]:
-    """What lies in it; of one that cannot be read nothing, since the walk will say why."""
-    try:
-        return set(os.listdir(directory))  # noqa: PTH208 - as the others, see the top
-    except OSError:
-        return set()
-
-
-def _has_keys(path: str) -> bool:
-    """Whether a configuration file holds a key: a line `ak = ...` or `sk = ...` with a value."""
-    lines = _beginning(path).lower().splitlines()
-    pairs = (line.replace(b":", b"=", 1).partition(b"=") for line in lines)
-    return any(key.strip() in _KEY_NAMES and value.strip() for key, _, value in pairs)
-
-
-def _beginning(path: str) -> bytes:
-    """Of a file; of what is none nothing, nor of one that cannot be read: the walk says why."""
-    try:
-        if not stat.S_ISREG(os.lstat(path).st_mode):
-            return b""
-        with open(path, "rb") as file:
-            return file.read(_READ)
-    except OSError:
-        return b""
 
 
 def _digest(
