@@ -33,7 +33,7 @@ from paddlecloud.server.bootstrap import keep_pools
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.auth import Caller
 from paddlecloud.server.loops.reconcile import Watch
-from paddlecloud.server.services.jobs import actions as job_service
+from paddlecloud.server.services.jobs.kill import kill
 from paddlecloud.server.services.placement import apply, planner_input, release
 from paddlecloud.server.settings import PoolSettings, Settings
 from paddlecloud.stores.directory.store import DirectoryStore
@@ -110,7 +110,7 @@ class Server:
         Watch().tick(self.deps, NOW)
 
     def kill(self, job_id: str) -> None:
-        job_service.kill(self.deps, ANN, job_id)
+        kill(self.deps, ANN, job_id)
 
     def state(self, job_id: str) -> JobState:
         job = self.deps.db.read(lambda tx: jobs.get_job(tx, job_id))

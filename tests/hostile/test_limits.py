@@ -30,8 +30,8 @@ from paddlecloud.server.http.routing import Access
 from paddlecloud.server.loops.reconcile import Watch
 from paddlecloud.server.route_table import ROUTES
 from paddlecloud.server.schemas.jobs import SubmitRequest
-from paddlecloud.server.services.jobs import actions as job_service
 from paddlecloud.server.services.jobs import submit as submit_service
+from paddlecloud.server.services.jobs.kill import kill
 from paddlecloud.server.services.transfer import output_uploads
 from paddlecloud.testing import Reply, encode_query, exchange
 from tests.integration.server.conftest import MakeWorld
@@ -192,7 +192,7 @@ def churn(deps: Deps, number: int) -> None:
     found = deps.db.read(lambda tx: jobs.list_jobs(tx, "ann", limit=50))
     for job in found[number % 3 :: 3]:
         with suppress(Conflict):  # it has ended meanwhile
-            job_service.kill(deps, ann, job.id)
+            kill(deps, ann, job.id)
 
 
 def _unfinished(tx: Tx) -> int:

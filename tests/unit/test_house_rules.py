@@ -250,13 +250,13 @@ CODE_RULES: list[tuple[Rule, str, str, str]] = [
     ),
     (
         only_the_model_sets_a_state,
-        "server/services/jobs/actions.py",
+        "server/services/jobs/kill.py",
         "job = replace(job, state=JobState.KILLED)",
         "replica = replace(replica, state=ReplicaState.EXITED)",
     ),
     (
         only_the_model_sets_a_state,
-        "server/services/jobs/actions.py",
+        "server/services/jobs/kill.py",
         "object.__setattr__(job, 'state', JobState.KILLED)",
         "object.__setattr__(job, 'reason', None)",
     ),
@@ -309,13 +309,13 @@ CODE_RULES: list[tuple[Rule, str, str, str]] = [
     (only_the_command_line_prints, "agent/agent.py", "print('hi')", "log.print('hi')"),
     (
         errors_have_their_sentence,
-        "server/services/jobs/actions.py",
+        "server/services/jobs/kill.py",
         "raise Invalid('no_such_code_anywhere')",
         "raise Unauthenticated('auth_missing')",
     ),
     (
         errors_have_their_sentence,
-        "server/services/jobs/actions.py",
+        "server/services/jobs/kill.py",
         "raise Unauthenticated('auth_unknown_key')",
         "raise Unauthenticated('auth_unknown_key', ak=ak)",
     ),

@@ -18,9 +18,9 @@ from paddlecloud.model.protocol.bce_auth import (
     CONTENT_SHA256,
     UNSIGNED,
 )
+from paddlecloud.net.connection_pool import Pool
 from paddlecloud.net.endpoint import EMPTY_SHA256, Endpoint, sign_request, target_of
 from paddlecloud.net.http1 import TIMEOUT
-from paddlecloud.net.pool import Pool
 from paddlecloud.net.proxy import DIRECT
 from paddlecloud.net.retry import BODY_CHANGED, NOT_SENT, TRANSPORT, Retries
 

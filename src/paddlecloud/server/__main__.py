@@ -43,14 +43,14 @@ from paddlecloud.server.http.listeners import BACKLOG, Listeners, listen
 from paddlecloud.server.http.routing import Cut
 from paddlecloud.server.loops import (
     exec_idle,
-    heartbeat,
     maintenance,
     outbox,
     reconcile,
     schedule,
+    server_heartbeat,
 )
 from paddlecloud.server.loops.runner import Runner
-from paddlecloud.server.services.accounts import first_start
+from paddlecloud.server.services.accounts import embedded_accounts
 from paddlecloud.server.settings import Origins, Settings, read_with_origins
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def serve(
     listeners = listen(settings)
     deps = open_deps(settings, listeners.url_for_agents(settings), fresh=fresh)
     fixed = (reconcile.LOOP, *maintenance.LOOPS, outbox.LOOP)
-    loops = (schedule.loop(), *fixed, exec_idle.loop(), *heartbeat.loop_for(deps))
+    loops = (schedule.loop(), *fixed, exec_idle.loop(), *server_heartbeat.loop_for(deps))
     runner = Runner(deps, loops)
     try:
         server = _Server(App(deps), deps, runner, listeners, context, settings_file, held)
@@ -347,7 +347,7 @@ def _announce(deps: Deps, listeners: Listeners, settings_file: Path | None) -> N
     facts |= {"public_url": public} if public else {}
     facts |= {"settings": str(settings_file)} if settings_file else {}
     _remember(deps.settings, settings_file)
-    first_start.write_private(deps.settings.server_dir / "server.json", json.dumps(facts))
+    embedded_accounts.write_private(deps.settings.server_dir / "server.json", json.dumps(facts))
     log.info("ready at %s, version %s, boot %s", public or facts["url"], __version__, deps.boot)
 
 
@@ -357,7 +357,7 @@ def _remember(settings: Settings, settings_file: Path | None) -> None:
     if settings_file is None or settings_file == settings.home / "server.toml":
         kept.unlink(missing_ok=True)
     elif _settings_of(settings.home) != settings_file:
-        first_start.write_private(kept, json.dumps({"path": str(settings_file)}))
+        embedded_accounts.write_private(kept, json.dumps({"path": str(settings_file)}))
 
 
 def _withdraw(deps: Deps) -> None:

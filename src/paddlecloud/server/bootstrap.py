@@ -29,9 +29,9 @@ from paddlecloud.model.jobs.job import JobType
 from paddlecloud.model.policy.pool import Pool
 from paddlecloud.model.units import parse_size
 from paddlecloud.server.deps import Deps, OwnerLocks
-from paddlecloud.server.fresh_start import database_of, has_traces, prepare
+from paddlecloud.server.lost_database import database_of, has_traces, prepare
 from paddlecloud.server.open_store import open_store
-from paddlecloud.server.services.accounts import first_start
+from paddlecloud.server.services.accounts import embedded_accounts
 from paddlecloud.server.services.files import storage_usage
 from paddlecloud.server.settings import PoolSettings, Settings
 from paddlecloud.stores.directory.filelock import FileLock
@@ -58,7 +58,7 @@ def open_deps(settings: Settings, url: str = "", *, fresh: bool = False) -> Deps
     key = (
         key_bytes(settings.key)
         if settings.key
-        else first_start.server_key(server_dir / "server.key")
+        else embedded_accounts.server_key(server_dir / "server.key")
     )
     old_keys = tuple(map(key_bytes, settings.old_keys))
     boot = secrets.token_hex(8)
@@ -68,7 +68,7 @@ def open_deps(settings: Settings, url: str = "", *, fresh: bool = False) -> Deps
     if has_legacy and db.read(lambda tx: servers.all_have(tx, __version__, now)):
         db.write(agent_keys.drop_legacy_users)
     first = ADMIN if settings.team else None
-    first_start.embedded_user(db, key, server_dir / "credentials.json", now, first)
+    embedded_accounts.embedded_user(db, key, server_dir / "credentials.json", now, first)
     backends = open_backends(settings, db, key, now)
     deps = Deps(
         settings=settings,
@@ -133,7 +133,7 @@ def entered(
 def place_of(path: Path) -> str:
     """The name of this home among all homes, made when there is none."""
     if not path.exists():
-        first_start.write_private(path, secrets.token_hex(8))
+        embedded_accounts.write_private(path, secrets.token_hex(8))
     return path.read_text("utf-8", errors="replace").strip()
 
 
@@ -225,7 +225,7 @@ def open_backends(
         if settings.replica.agent:
             endpoint_file = settings.server_dir / "server.json"
             more = {"capacity": stated(settings)} if db.shared else {}
-            first_start.embedded_agent(
+            embedded_accounts.embedded_agent(
                 db, key, agent_config, settings.node, pool.name, endpoint_file, now, more
             )
         found[pool.name] = create_backend("local", given)

@@ -21,8 +21,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from paddlecloud.net.connection_pool import Pool
     from paddlecloud.net.http1 import Response
-    from paddlecloud.net.pool import Pool
 
     Report = Callable[[int], object]
 

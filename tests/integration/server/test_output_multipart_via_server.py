@@ -19,7 +19,7 @@ from paddlecloud.agent.outputs import _multipart, scan
 from paddlecloud.agent.server_link import channel
 from paddlecloud.agent.server_link.channel import Body, Channel, Link, PartBody
 from paddlecloud.model.errors import PaddleCloudError, Retry, StaleFence, Unreachable
-from paddlecloud.net.pool import Pool
+from paddlecloud.net.connection_pool import Pool
 from paddlecloud.server.routes import agent_outputs as routes
 from paddlecloud.server.schemas.transfer import JoinRequest
 from paddlecloud.server.services.agents import orders

@@ -21,7 +21,7 @@ from paddlecloud.db.tables import agent_keys, agents, servers
 from paddlecloud.db.tables.servers import Server
 from paddlecloud.model.errors import ConfigError
 from paddlecloud.model.jobs.job import Resources
-from paddlecloud.server.services.accounts.first_start import embedded_agent
+from paddlecloud.server.services.accounts.embedded_accounts import embedded_agent
 from paddlecloud.testing import SignedCaller, exchange
 from tests.integration.server.process import agents_of, asked, ended
 from tests.integration.server.several_servers import Replica, holders, replicas, submit

@@ -24,7 +24,7 @@ from paddlecloud.client.upload._scanned_file import ScannedFile
 from paddlecloud.client.upload.user_bucket import BucketTarget
 from paddlecloud.model.errors import Conflict, Invalid, NotFound, PaddleCloudError, TooMany
 from paddlecloud.model.policy.quota import Plan
-from paddlecloud.net.pool import Pool
+from paddlecloud.net.connection_pool import Pool
 from paddlecloud.server.services.transfer import open_uploads as records
 from paddlecloud.server.services.user_buckets import uploads
 from paddlecloud.server.settings import Settings

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from paddlecloud.model.errors import ConfigError, PaddleCloudError, Unreachable
-from paddlecloud.net.pool import Pool
+from paddlecloud.net.connection_pool import Pool
 from paddlecloud.net.proxy import DIRECT, Proxies, from_environment, parse_proxy
 from paddlecloud.net.retry import is_transient
 from tests.ports import free_port

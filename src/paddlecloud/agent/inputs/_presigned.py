@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from paddlecloud.agent.inputs._blob_check import WantedBlob
 from paddlecloud.model.errors import Unreachable
 from paddlecloud.model.protocol.bce_auth import quote
+from paddlecloud.net.connection_pool import Pool
 from paddlecloud.net.endpoint import split_url
-from paddlecloud.net.pool import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,7 +22,7 @@ from paddlecloud.agent._work_queue import WorkQueue
 from paddlecloud.agent.outputs import scan
 from paddlecloud.agent.outputs._replica_outputs import ReplicaOutputs
 from paddlecloud.agent.replica import notices
-from paddlecloud.net.pool import Pool
+from paddlecloud.net.connection_pool import Pool
 from paddlecloud.transfer.presigned import PresignedConnections
 from paddlecloud.transfer.slots import Slots
 

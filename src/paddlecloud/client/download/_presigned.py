@@ -10,7 +10,7 @@ from paddlecloud.model.errors import PaddleCloudError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paddlecloud.net.pool import Pool
+    from paddlecloud.net.connection_pool import Pool
 
 _BLOCK = 1024 * 1024
 #: Seconds until a bucket accepts a connection, and longest silence.

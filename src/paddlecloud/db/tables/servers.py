@@ -1,8 +1,8 @@
 """The servers on one database: their URLs, versions and the nodes of their agents.
 
-Every server updates its row every few seconds (`loops/heartbeat`); after `LIVE` without an update
-it counts as gone. The rows decide only which URLs agents get, and whether a starting server is
-compatible with the running ones. Which server runs a loop is decided by leases.
+Every server updates its row every few seconds (`loops/server_heartbeat`); after `LIVE` without an
+update it counts as gone. The rows decide only which URLs agents get, and whether a starting server
+is compatible with the running ones. Which server runs a loop is decided by leases.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from paddlecloud.model.errors import ConfigError
 from paddlecloud.server.http.origin_check import is_any_address
-from paddlecloud.server.services.accounts.first_start import write_private
+from paddlecloud.server.services.accounts.embedded_accounts import write_private
 from paddlecloud.server.settings import Settings
 from paddlecloud.server.settings.validate import is_loopback
 

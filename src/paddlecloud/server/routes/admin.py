@@ -29,7 +29,7 @@ from paddlecloud.server.schemas.system import GcAnswer
 from paddlecloud.server.services.accounts import users
 from paddlecloud.server.services.admin import overview
 from paddlecloud.server.services.files import retention
-from paddlecloud.server.services.jobs import actions
+from paddlecloud.server.services.jobs import queries
 
 
 def user_list(deps: Deps, call: Call) -> UsersAnswer:
@@ -71,7 +71,7 @@ def token_revoke(deps: Deps, call: Call) -> TokenView:
 
 def job_list(deps: Deps, call: Call) -> AdminJobsAnswer:
     query: AdminJobsQuery = call.query
-    found = actions.list_jobs(deps, query.owner, query)
+    found = queries.list_jobs(deps, query.owner, query)
     return AdminJobsAnswer(
         jobs=[overview.job_row(deps, job, call.lang) for job in found],
         next=found[-1].number if len(found) == query.limit else None,

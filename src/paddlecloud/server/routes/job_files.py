@@ -17,7 +17,7 @@ from paddlecloud.server.http.executors import bucket_chunks, in_bucket_thread, i
 from paddlecloud.server.http.routing import BYTES, Call, Route
 from paddlecloud.server.schemas.files import FileQuery, FilesAnswer, FilesQuery
 from paddlecloud.server.services.files import download_urls, job_files
-from paddlecloud.server.services.jobs import actions
+from paddlecloud.server.services.jobs import queries
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ async def download(deps: Deps, call: Call, _request: Request) -> Response:
 
 
 async def _in_thread(deps: Deps, call: Call, work: Callable[[Job], T]) -> T:
-    job = await in_thread(actions.get, deps, call.caller, call.path["job_id"])
+    job = await in_thread(queries.get, deps, call.caller, call.path["job_id"])
     if job_files.are_near(deps, job):
         return await in_thread(work, job)
     return await in_bucket_thread(work, job, whose=_bucket_owner(job))

@@ -20,8 +20,9 @@ from paddlecloud.server.schemas.jobs import (
     ValidateAnswer,
 )
 from paddlecloud.server.services.files import retention
-from paddlecloud.server.services.jobs import actions, views
+from paddlecloud.server.services.jobs import queries, views
 from paddlecloud.server.services.jobs import submit as submit_service
+from paddlecloud.server.services.jobs.kill import kill as kill_job
 
 
 async def submit(deps: Deps, call: Call, _request: Request) -> SubmitAnswer:
@@ -33,15 +34,15 @@ async def validate(deps: Deps, call: Call, _request: Request) -> ValidateAnswer:
 
 
 def list_jobs(deps: Deps, call: Call) -> JobsAnswer:
-    return actions.list_own(deps, call.caller.user_id, call.query, call.lang)
+    return queries.list_own(deps, call.caller.user_id, call.query, call.lang)
 
 
 async def show(deps: Deps, call: Call, _request: Request) -> JobView:
-    return await actions.show(deps, call.caller, call.path["job_id"], call.query, call.lang)
+    return await queries.show(deps, call.caller, call.path["job_id"], call.query, call.lang)
 
 
 def kill(deps: Deps, call: Call) -> JobView:
-    job = actions.kill(deps, call.caller, call.path["job_id"])
+    job = kill_job(deps, call.caller, call.path["job_id"])
     return views.view(deps, job, call.lang)
 
 
@@ -51,15 +52,15 @@ def delete(deps: Deps, call: Call) -> DeletedJob:
 
 
 def history(deps: Deps, call: Call) -> HistoryAnswer:
-    return actions.history(deps, call.caller, call.path["job_id"], call.lang)
+    return queries.history(deps, call.caller, call.path["job_id"], call.lang)
 
 
 def spec(deps: Deps, call: Call) -> SpecAnswer:
-    return actions.spec(deps, call.caller, call.path["job_id"])
+    return queries.spec(deps, call.caller, call.path["job_id"])
 
 
 def submitted_files(deps: Deps, call: Call) -> JobFilesAnswer:
-    return actions.submitted_files(deps, call.caller, call.path["job_id"])
+    return queries.submitted_files(deps, call.caller, call.path["job_id"])
 
 
 ROUTES = (

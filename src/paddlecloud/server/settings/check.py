@@ -23,9 +23,9 @@ from paddlecloud.db.engine.sqlite import is_missing
 from paddlecloud.messages import render
 from paddlecloud.model import cgroup_limits
 from paddlecloud.model.errors import ConfigError, PaddleCloudError, Refused, Retry
-from paddlecloud.server.fresh_start import DATABASE, has_traces
 from paddlecloud.server.http import tls
 from paddlecloud.server.http.origin_check import is_any_address
+from paddlecloud.server.lost_database import DATABASE, has_traces
 from paddlecloud.server.open_store import open_bucket
 from paddlecloud.server.services.notifications import mail
 from paddlecloud.server.settings import Origins, Settings, read_with_origins

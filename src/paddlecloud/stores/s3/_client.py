@@ -21,8 +21,8 @@ from xml.etree.ElementTree import Element
 
 from paddlecloud.messages import CAUSE, GIVEN
 from paddlecloud.model.errors import PaddleCloudError, Retry, Unreachable
+from paddlecloud.net.connection_pool import Pool
 from paddlecloud.net.http1 import Response
-from paddlecloud.net.pool import Pool
 from paddlecloud.net.proxy import DIRECT, Proxies
 from paddlecloud.stores.deadline import is_prompt
 from paddlecloud.stores.s3._checksums import ChecksumHeaders

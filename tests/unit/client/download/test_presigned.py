@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from paddlecloud.client.download._presigned import fetch
-from paddlecloud.net.pool import Pool
+from paddlecloud.net.connection_pool import Pool
 
 CONTENT = bytes(range(256)) * 16384
 

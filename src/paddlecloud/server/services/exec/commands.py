@@ -29,7 +29,7 @@ from paddlecloud.server.schemas.exec_usage import (
 )
 from paddlecloud.server.services.exec import output
 from paddlecloud.server.services.exec.output import STREAMS, job_of, path_of, root_of
-from paddlecloud.server.services.jobs import actions as job_service
+from paddlecloud.server.services.jobs import queries
 from paddlecloud.server.services.jobs.settle import current_attempt
 from paddlecloud.server.services.jobs.views import iso, say
 
@@ -61,7 +61,7 @@ _WALL_TIME = "wall_time"
 
 def start(deps: Deps, caller: Caller, job_id: str, request: CommandRequest) -> Command:
     """Start a command next to a worker of a running job."""
-    job = job_service.get(deps, caller, job_id)
+    job = queries.get(deps, caller, job_id)
     _check(request)
     now, name = deps.clock(), secrets.token_hex(16)
     deps.db.read(lambda tx: _worker_for(tx, job, request.worker))
@@ -92,7 +92,7 @@ def start(deps: Deps, caller: Caller, job_id: str, request: CommandRequest) -> C
 
 def get(deps: Deps, caller: Caller, job_id: str, command_id: str) -> Command:
     """The command, if it belongs to this job and this caller may see the job."""
-    job = job_service.get(deps, caller, job_id)
+    job = queries.get(deps, caller, job_id)
     found = deps.db.read(lambda tx: exec_commands.get(tx, command_id))
     if found is None or job_of(found) != job.id:
         raise NotFound("exec_unknown", job_id=job.id, command=command_id[:100])

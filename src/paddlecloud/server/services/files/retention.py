@@ -28,7 +28,7 @@ from paddlecloud.server.services.files.job_files import (
 )
 from paddlecloud.server.services.files.referenced_blobs import ReferencedBlobs
 from paddlecloud.server.services.files.snapshots import blobs_root
-from paddlecloud.server.services.jobs import actions as job_service
+from paddlecloud.server.services.jobs import queries
 from paddlecloud.server.services.placement import release
 from paddlecloud.server.services.transfer import blobs
 from paddlecloud.server.services.transfer.output_uploads import sending_root
@@ -80,7 +80,7 @@ def delete(deps: Deps, caller: Caller, job_id: str) -> int:
     The files go first: after a crash in between the job is still there to be deleted. The submitted
     ones go in their time, when no other job has them. What lies in a user's own bucket stays.
     """
-    job = job_service.get(deps, caller, job_id)
+    job = queries.get(deps, caller, job_id)
     if not job.final:
         raise Conflict("job_not_over", job_id=job.id, state=job.state)
     if _is_held(deps, job):

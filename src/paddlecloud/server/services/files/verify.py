@@ -31,7 +31,7 @@ from paddlecloud.model.errors import NotFound, Refused
 from paddlecloud.model.jobs.job import Job
 from paddlecloud.model.units import format_size
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.fresh_start import database_of
+from paddlecloud.server.lost_database import database_of
 from paddlecloud.server.open_store import open_store
 from paddlecloud.server.services.files import job_files
 from paddlecloud.server.services.files.snapshots import blob_path

@@ -1,5 +1,6 @@
-"""Jobs: submitting, killing, deleting, settling their state, and how they are shown.
+"""Jobs: submit, query, kill, settle their state, and their JSON views.
 
 A state changes only through `model/jobs/states.py`. Choosing where a job runs is
-`services/placement`; orders to agents and their reports are `services/agents`.
+`services/placement`; orders to agents and their reports are `services/agents`; deleting a job is
+`services/files/retention`.
 """

@@ -15,7 +15,7 @@ from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.auth import Caller
 from paddlecloud.server.schemas.agent import UseNote
 from paddlecloud.server.schemas.exec_usage import UseRow
-from paddlecloud.server.services.jobs import actions as job_service
+from paddlecloud.server.services.jobs import queries
 from paddlecloud.server.services.jobs.views import use_view
 
 MOST_ROWS = 5_000
@@ -40,7 +40,7 @@ def take_in(tx: Tx, notes: Mapping[str, UseNote], now: datetime) -> None:
 
 def of_job(deps: Deps, caller: Caller, job_id: str) -> list[UseRow]:
     """Every worker of the current attempt, running or ended."""
-    job = job_service.get(deps, caller, job_id)
+    job = queries.get(deps, caller, job_id)
 
     def read(tx: Tx) -> tuple[tuple[Replica, ...], dict[str, Use]]:
         attempt = attempts.get_attempt(tx, job.id, job.attempt) if job.attempt else None

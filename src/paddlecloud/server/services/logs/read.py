@@ -24,7 +24,7 @@ from paddlecloud.server.events import Topic
 from paddlecloud.server.http.auth import Caller
 from paddlecloud.server.schemas.logs import LogsQuery
 from paddlecloud.server.services.files.job_files import log_path
-from paddlecloud.server.services.jobs import actions as job_service
+from paddlecloud.server.services.jobs import queries
 from paddlecloud.server.services.logs._grep import Pattern, SearchedSource
 from paddlecloud.stores.logs.log_store import LogFile
 
@@ -53,7 +53,7 @@ class Reading:
 
 def begin(deps: Deps, caller: Caller, job_id: str, query: LogsQuery) -> Reading:
     pattern = None if query.grep is None else Pattern(query.grep)
-    job = job_service.get(deps, caller, job_id)
+    job = queries.get(deps, caller, job_id)
     number, names = _chosen(deps, job, query)
     left = _left_at(query.at)
     return Reading(

@@ -1,4 +1,4 @@
-"""What users can do with jobs that exist: query, list, wait for a change, kill."""
+"""Reads jobs: one, with or without waiting for a change, a page of them, history, spec, files."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import time
 import msgspec
 
 from paddlecloud.db.engine.base import Tx
-from paddlecloud.db.tables import audit, jobs
-from paddlecloud.model.errors import Conflict, Invalid, NotFound, PaddleCloudError
-from paddlecloud.model.jobs.job import ExitCause, Job
+from paddlecloud.db.tables import jobs
+from paddlecloud.model.errors import Invalid, NotFound, PaddleCloudError
+from paddlecloud.model.jobs.job import Job
 from paddlecloud.model.jobs.spec_codec import spec_to_wire
-from paddlecloud.model.jobs.states import Event, JobState
+from paddlecloud.model.jobs.states import JobState
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.auth import Caller
 from paddlecloud.server.http.executors import in_bucket_thread, in_thread
@@ -29,7 +29,6 @@ from paddlecloud.server.schemas.jobs import (
 from paddlecloud.server.services.files import snapshots
 from paddlecloud.server.services.jobs import _git_diff as git_diff
 from paddlecloud.server.services.jobs import views
-from paddlecloud.server.services.jobs.settle import settle, stop_replicas
 from paddlecloud.server.services.user_buckets import buckets
 
 RECHECK_SECONDS = 5.0
@@ -38,7 +37,7 @@ RECHECK_SECONDS = 5.0
 
 def get(deps: Deps, caller: Caller, job_id: str) -> Job:
     """The job, or NotFound if this caller may not see it."""
-    return deps.db.read(lambda tx: _get_visible(tx, caller, job_id))
+    return deps.db.read(lambda tx: get_visible(tx, caller, job_id))
 
 
 async def show(deps: Deps, caller: Caller, job_id: str, query: JobQuery, lang: str) -> JobView:
@@ -115,29 +114,7 @@ def submitted_files(deps: Deps, caller: Caller, job_id: str) -> JobFilesAnswer:
     return JobFilesAnswer(id=snapshot_id, entries=rows, time=views.iso(job.created_at), tags=tags)
 
 
-def kill(deps: Deps, caller: Caller, job_id: str) -> Job:
-    """Ask for the end of a job. It is `killed` when none of its processes runs any more."""
-    now = deps.clock()
-
-    def ask(tx: Tx) -> Job:
-        job = _get_visible(tx, caller, job_id)
-        if job.final:
-            raise Conflict("job_is_final", job_id=job.id, state=job.state)
-        if job.state is JobState.KILLING:
-            return job
-        if job.owner != caller.user_id:
-            detail = {"owner": job.owner, "state": job.state.value}
-            by = {"actor": caller.user_id, "source": caller.source}
-            audit.record(tx, at=now, **by, action="job.kill", target=job.id, detail=detail)
-        job = jobs.advance(tx, job, Event.KILL_ASKED, now=now, sure=True)
-        if job.pool is not None:
-            stop_replicas(tx, deps, job, ExitCause.STOPPED)
-        return settle(tx, deps, job, now=now)
-
-    return deps.db.write(ask)
-
-
-def _get_visible(tx: Tx, caller: Caller, job_id: str) -> Job:
+def get_visible(tx: Tx, caller: Caller, job_id: str) -> Job:
     job = jobs.get_job(tx, job_id)
     if job is None or not may_see(caller, job):
         raise NotFound("job_unknown", job_id=job_id[:100])

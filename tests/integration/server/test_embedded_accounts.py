@@ -14,7 +14,7 @@ from paddlecloud.db.engine.base import Database
 from paddlecloud.db.tables import agent_keys, tokens
 from paddlecloud.db.tables.agent_keys import AgentIdentity
 from paddlecloud.server.http.auth import secret_of
-from paddlecloud.server.services.accounts.first_start import embedded_agent, embedded_user
+from paddlecloud.server.services.accounts.embedded_accounts import embedded_agent, embedded_user
 from tests.sqlite import open_with_tables
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

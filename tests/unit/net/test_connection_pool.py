@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from paddlecloud.model.errors import Unreachable
-from paddlecloud.net.pool import Pool
+from paddlecloud.net.connection_pool import Pool
 
 
 class Server:
