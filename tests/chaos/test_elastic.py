@@ -27,7 +27,7 @@ from paddlecloud.client.sdk import Job
 from paddlecloud.data import recordio
 from paddlecloud.errors import PaddleCloudError
 from tests.integration.faults.home import Home, until
-from tests.integration.gangs.site import Site, a_site
+from tests.integration.gangs.gang_home import GangHome, a_gang_home
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 
@@ -77,9 +77,9 @@ for task, records in reader.chunks():
 class Course:
     """The job, what its trainers wrote down, and what is done to them."""
 
-    def __init__(self, site: Site, top: Path, passes: int) -> None:
-        self.home: Home = site.home
-        self.client: Client = site.client
+    def __init__(self, gang_home: GangHome, top: Path, passes: int) -> None:
+        self.home: Home = gang_home.home
+        self.client: Client = gang_home.client
         self.ledger, self.hurry = top / "ledger", top / "hurry"
         self.passes = passes
         self.rng = random.Random(SEED)
@@ -166,8 +166,8 @@ class Course:
 @pytest.fixture
 def course(tmp_path: Path) -> Iterator[Course]:
     settings = "[local_pool]\ncpu = 4\n\n[scheduling]\n"
-    with a_site(tmp_path, settings) as site:
-        yield Course(site, tmp_path, passes=max(2, CHANGES // 2))
+    with a_gang_home(tmp_path, settings) as gang_home:
+        yield Course(gang_home, tmp_path, passes=max(2, CHANGES // 2))
 
 
 def test_no_chunk_is_lost_or_counted_twice(course: Course) -> None:

@@ -59,7 +59,7 @@ class Bench:
     def start_on_a_used_supervisor(self, command: str, first: str = "true", **changes: Any) -> Path:
         """Start it below a supervisor that has had another replica, which ran `first`.
 
-        Which supervisor a replica gets is nobody's promise: a first one that took its time on a
+        Which supervisor a replica gets is not defined: a first one that took its time on a
         busy machine ends its supervisor. So it is tried until it comes about.
         """
         for _ in range(100):

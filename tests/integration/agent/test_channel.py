@@ -1,4 +1,4 @@
-"""Who answers an agent: its server, its server in trouble, or somebody else at its address."""
+"""Responses to an agent: of its server, of its server in trouble, of another one at its address."""
 
 from __future__ import annotations
 

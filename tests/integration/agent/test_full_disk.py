@@ -1,4 +1,4 @@
-"""A full disk: the end is still recorded, the stop still stops, and nothing is lost meanwhile."""
+"""A full disk: the end is still recorded, the stop still stops, and nothing is lost."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ able = pytest.mark.skipif(
 
 @pytest.fixture
 def secret(tmp_path: Path) -> Iterator[Path]:
-    """A file that everybody on the machine may read, in a directory that is to be hidden."""
+    """A file that every user of the machine may read, in a directory that is to be hidden."""
     folder = tmp_path / "server"
     folder.mkdir()
     file = folder / "server.key"
@@ -229,7 +229,7 @@ def test_without_rights_it_is_not_possible() -> None:
     if os.geteuid() != 0:
         assert not isolation.possible()
         return
-    # Imported before the user changes: the files may be in a home that nobody else may read.
+    # Imported before the user changes: the files may be in a home that no other user may read.
     script = (
         "import os; from paddlecloud.agent.sandbox import isolation;"
         "os.setresuid(65534, 65534, 65534); print(isolation.possible())"

@@ -88,7 +88,7 @@ def test_a_hint_is_for_failures_only(bench: Bench) -> None:
 
 
 def test_text_without_an_end_is_shown_while_the_replica_waits(bench: Bench) -> None:
-    """A prompt, or a bar that grows: nobody ends that line."""
+    """A prompt, or a progress bar: that line has no end."""
     root = bench.start("printf 'go on? '; sleep 600")
     running(root)
     eventually(lambda: (root / "stdout.log").read_bytes() == b"go on? ")

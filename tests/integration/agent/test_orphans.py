@@ -155,7 +155,7 @@ def test_a_name_of_ours_hides_nothing(bench: Bench, started: Any, name: str) -> 
 
 
 def working_in(root: Path) -> list[int]:
-    """The processes that have the working directory of this replica, whoever started them."""
+    """The processes that have the working directory of this replica, started by any process."""
     found = []
     for pid in processes.pids():
         with suppress(OSError):

@@ -264,8 +264,8 @@ def test_a_plain_user_takes_a_user_namespace(tmp_path: Path, rooted: bool) -> No
 
 
 def as_plain_user(said: Path, command: str, *, rooted: bool) -> str:
-    """What a replica prints whose agent is a plain user. Forked and not started anew: the
-    interpreter may lie in a home that nobody else may read."""
+    """What a replica prints whose agent is a plain user. Forked, because the
+    interpreter may be in a home that no other user may read."""
     top = Path(f"/tmp/paddlecloud-layers-{os.getpid()}")
     top.mkdir(mode=0o755)
     os.chown(top, ALICE, ALICE)

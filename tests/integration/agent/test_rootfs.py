@@ -175,7 +175,7 @@ def test_root_without_the_right_to_mount_is_told_so_in_the_record(tmp_path: Path
 def as_plain_user(folder: Path, command: str, *, allowed: bool) -> tuple[str, bool | None]:
     """What a replica prints whose agent is a plain user, and whether it had its own root.
 
-    Forked and not started anew: the interpreter may lie in a home that nobody else may read.
+    Forked, because the interpreter may be in a home that no other user may read.
     """
     top = Path(f"/tmp/paddlecloud-test-{os.getpid()}-{allowed:d}")
     top.mkdir(mode=0o755)

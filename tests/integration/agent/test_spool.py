@@ -1,4 +1,4 @@
-"""A stream on the disk of its machine: exact, a few pieces at a time, whoever takes them when."""
+"""The output of a command on disk: exact, a few chunks at a time, whenever they are collected."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def begun(root: Path, data: bytes) -> Spool:
-    """A stream into which somebody writes and then closes it."""
+    """A stream that is written and then closed."""
     made = Spool(root, "out")
     pen = os.dup(made.writer)
 
@@ -38,7 +38,7 @@ def begun(root: Path, data: bytes) -> Spool:
 
 
 def lay(root: Path, *numbers: int) -> None:
-    """Pieces as they lie there when somebody has written them."""
+    """Chunks as a command leaves them."""
     for number in numbers:
         data = WHOLE[number * 1000 : (number + 1) * 1000]
         _spool.path_of(root, "out", number).write_bytes(data)

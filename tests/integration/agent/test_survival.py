@@ -123,7 +123,7 @@ def test_supervisors_hold_nothing_of_the_agent_open(bench: Bench, tmp_path: Path
 
 
 def files_of(pid: int | None) -> set[str]:
-    """What a process holds open; the zygote opens and closes pipes for its spares meanwhile."""
+    """What a process holds open; the zygote opens and closes pipes for its spares."""
     names = set()
     for link in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(FileNotFoundError):

@@ -119,5 +119,5 @@ def test_the_zygote_is_nobodys_child_and_dead_supervisors_are_buried(bench: Benc
     supervisor_pid = bench.spawner.spawn(bench.order("true"))
     eventually(lambda: not Path(f"/proc/{supervisor_pid}").exists())
     assert processes.alive(zygote)
-    eventually(lambda: len(processes.descendants(zygote)) == 1)  # it makes the next one meanwhile
+    eventually(lambda: len(processes.descendants(zygote)) == 1)  # the next one, forked ahead
     assert supervisor_pid not in processes.descendants(zygote)

@@ -300,7 +300,7 @@ def test_outputs_larger_than_the_store(home: Home, source: Path, store: Disk) ->
 
 
 def test_a_job_that_fills_the_only_disk(home: Home, source: Path, everything: Disk) -> None:
-    """Server, database, store and job share it: nobody has to clean up by hand."""
+    """Server, database, store and job share it: no manual cleanup is needed."""
     del everything
     check_works(home, source)
     ours = set(home.of_kind("server", "agent"))

@@ -7,7 +7,7 @@ from tests.integration.agent.whole.world import World
 
 
 def test_a_forget_that_a_dying_agent_heard_is_made_up_for(idle_world: World) -> None:
-    """The server counts it as said: a new agent, which asks for what is live, hears no word."""
+    """The server counts it as delivered: a new agent that asks for live orders does not get it."""
     idle_world.start_agent()
     replica = idle_world.run("echo done")
     idle_world.ended(replica)
@@ -45,7 +45,7 @@ def test_what_is_over_but_still_ordered_is_kept(idle_world: World) -> None:
         idle_world.kill_agent()
         idle_world.start_agent()
         idle_world.ended(idle_world.run("true"))
-        # An answer without orders, and so the end of the round, is asked for without patience.
+        # An answer without orders, and so the end of the round, is requested at once.
         idle_world.server.wait(lambda: idle_world.server.polls[-1]["wait"] > 0)
     assert idle_world.root(replica).exists()
     assert idle_world.text(replica) == "once\n"

@@ -1,4 +1,4 @@
-"""One site for each module: its server and its agent start once."""
+"""One home for each module: its server and its agent start once."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integration.gangs.site import Site, a_site
+from tests.integration.gangs.gang_home import GangHome, a_gang_home
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with a_site(tmp_path_factory.mktemp("gangs")) as found:
+def gang_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GangHome]:
+    with a_gang_home(tmp_path_factory.mktemp("gangs")) as found:
         yield found

@@ -13,7 +13,7 @@ import pytest
 
 from paddlecloud.data import recordio
 from tests.integration.faults.home import until
-from tests.integration.gangs.site import Site
+from tests.integration.gangs.gang_home import GangHome
 
 pytestmark = pytest.mark.slow
 
@@ -45,10 +45,10 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_killed_trainer_is_replaced_and_every_record_is_read(
-    site: Site, file: Path, tmp_path: Path
+    gang_home: GangHome, file: Path, tmp_path: Path
 ) -> None:
     hurry = tmp_path / "hurry"
-    job = site.submit(
+    job = gang_home.submit(
         PROGRAM,
         before="",
         start_cmd=f"{shlex.quote(sys.executable)} rank.py {file} {hurry}",
@@ -57,17 +57,17 @@ def test_a_killed_trainer_is_replaced_and_every_record_is_read(
         min_instance=2,
         max_instance=2,
     )
-    until(lambda: site.client.query_job(job.id).state == "running", "its start")
-    until(lambda: len(site.said(job, "trainer-1")) == 1, "the second trainer")
-    (told,) = site.said(job, "trainer-1")
+    until(lambda: gang_home.client.query_job(job.id).state == "running", "its start")
+    until(lambda: len(gang_home.said(job, "trainer-1")) == 1, "the second trainer")
+    (told,) = gang_home.said(job, "trainer-1")
     assert stat.S_IMODE(told["mode"]) == 0o600
     assert told["uid"] == os.getuid()
     assert told["leaked"] == []
     assert told["ak"].endswith(".trainer-1") and told["worker"] == "trainer-1"
-    worker = next(w for w in site.client.query_job(job.id).view["workers"] if w["pid"])
+    worker = next(w for w in gang_home.client.query_job(job.id).view["workers"] if w["pid"])
     os.kill(worker["pid"], signal.SIGKILL)
     hurry.touch()
-    ended = site.end(job)
+    ended = gang_home.end(job)
     assert ended.state == "success", ended.view["error_msg"]
     assert ended.view["attempts"] == 1
     names = {w["name"]: w["signal"] for w in ended.view["workers"]}
@@ -76,6 +76,9 @@ def test_a_killed_trainer_is_replaced_and_every_record_is_read(
     (tasks,) = ended.view["tasks"]
     assert tasks["finished_in_all"] == 2 * tasks["total"]
     read = [
-        record for name in names for line in site.said(job, name)[1:] for record in line["records"]
+        record
+        for name in names
+        for line in gang_home.said(job, name)[1:]
+        for record in line["records"]
     ]
     assert len(read) >= 60

@@ -15,7 +15,7 @@ import pytest
 from paddlecloud.client.sdk import Job
 from paddlecloud.model.errors import Refused
 from tests.integration.faults.home import until
-from tests.integration.gangs.site import Site
+from tests.integration.gangs.gang_home import GangHome
 
 BOTH = {"collective": {"distribute_job_type": "NCCL2"}, "pserver": {}}
 MEETS = """
@@ -38,20 +38,20 @@ SAME = (
 )
 
 
-def records(site: Site, job: Job) -> dict[str, dict[str, Any]]:
+def records(gang_home: GangHome, job: Job) -> dict[str, dict[str, Any]]:
     """The rows of a job's replicas, by worker, as the server keeps them."""
-    with closing(sqlite3.connect(site.home.path / "server" / "paddlecloud.db")) as database:
+    with closing(sqlite3.connect(gang_home.home.path / "server" / "paddlecloud.db")) as database:
         database.row_factory = sqlite3.Row
         rows = database.execute("select * from replicas where job_id = ?", (job.id,)).fetchall()
     return {f"{row['role'].lower()}-{row['rank']}": dict(row) for row in rows}
 
 
 @pytest.mark.parametrize("mode", BOTH)
-def test_two_instances_meet_each_other_and_succeed(site: Site, mode: str) -> None:
-    job = site.end(site.submit(MEETS, instance_count=2, **BOTH[mode]))
+def test_two_instances_meet_each_other_and_succeed(gang_home: GangHome, mode: str) -> None:
+    job = gang_home.end(gang_home.submit(MEETS, instance_count=2, **BOTH[mode]))
     assert job.state == "success", job.error_msg
     workers = {worker["name"]: worker for worker in job.workers}
-    known = {name: site.said(job, name)[0] for name in workers}
+    known = {name: gang_home.said(job, name)[0] for name in workers}
     pservers = [] if mode == "collective" else ["pserver-0", "pserver-1"]
     assert sorted(workers) == [*pservers, "trainer-0", "trainer-1"]
     for name in SAME:
@@ -65,22 +65,26 @@ def test_two_instances_meet_each_other_and_succeed(site: Site, mode: str) -> Non
         assert each["PADDLE_INIT_NUM_GRADIENT_SERVERS"] == each["PADDLE_TRAINERS_NUM"] == "2"
 
 
-def test_the_current_endpoint_stands_at_the_place_of_the_rank(site: Site) -> None:
-    job = site.end(site.submit(MEETS, instance_count=3, distribute_job_type="NCCL2"))
+def test_the_current_endpoint_stands_at_the_place_of_the_rank(gang_home: GangHome) -> None:
+    job = gang_home.end(gang_home.submit(MEETS, instance_count=3, distribute_job_type="NCCL2"))
     assert job.state == "success", job.error_msg
     for rank in range(3):
-        env = site.said(job, f"trainer-{rank}")[0]
+        env = gang_home.said(job, f"trainer-{rank}")[0]
         endpoints = env["PADDLE_TRAINER_ENDPOINTS"].split(",")
         assert endpoints[int(env["PADDLE_TRAINER_ID"])] == env["PADDLE_CURRENT_ENDPOINT"]
         assert env["PADDLE_DISTRI_BACKEND"] == "gloo"
         assert "PADDLE_PSERVERS_IP_PORT_LIST" not in env
 
 
-def test_pservers_of_another_number_and_size_are_stopped_after_the_trainers(site: Site) -> None:
-    job = site.submit(MEETS, instance_count=2, pservers=1, pserver_cpu=0.5, pserver_memory="64Mi")
-    job = site.end(job)
+def test_pservers_of_another_number_and_size_are_stopped_after_the_trainers(
+    gang_home: GangHome,
+) -> None:
+    job = gang_home.submit(
+        MEETS, instance_count=2, pservers=1, pserver_cpu=0.5, pserver_memory="64Mi"
+    )
+    job = gang_home.end(job)
     assert job.state == "success", job.error_msg
-    rows = records(site, job)
+    rows = records(gang_home, job)
     assert sorted(rows) == ["pserver-0", "trainer-0", "trainer-1"]
     assert rows["pserver-0"]["memory"] == 64 * 2**20
     assert rows["trainer-0"]["cpu"] > rows["pserver-0"]["cpu"]
@@ -105,23 +109,25 @@ time.sleep(600)
 """
 
 
-def test_when_one_rank_dies_the_others_are_told(site: Site) -> None:
+def test_when_one_rank_dies_the_others_are_told(gang_home: GangHome) -> None:
     """How soon is measured by `python -m bench gangs`; here, that nothing is waited for."""
-    job = site.end(site.submit(FAILS, instance_count=3, distribute_job_type="NCCL2"))
+    job = gang_home.end(gang_home.submit(FAILS, instance_count=3, distribute_job_type="NCCL2"))
     assert job.state == "failed"
     assert (job.failure["worker"], job.exit_code) == ("trainer-1", 7)
-    dead = records(site, job)["trainer-1"]
+    dead = records(gang_home, job)["trainer-1"]
     (end,) = [worker for worker in job.workers if worker["name"] == "trainer-1"]
     assert end["exit_code"] == 7
     ended = _finished(dead)
     for name in ("trainer-0", "trainer-2"):
-        (said,) = site.said(job, name)
+        (said,) = gang_home.said(job, name)
         assert said["signal"] == 15
         assert -0.1 < said["at"] - ended < 20.0, f"{name} was told after {said['at'] - ended:.2f} s"
 
 
-def test_the_place_of_a_failed_gang_is_free_again(site: Site) -> None:
-    with closing(sqlite3.connect(site.home.path / "server" / "paddlecloud.db")) as database:
+def test_the_place_of_a_failed_gang_is_free_again(gang_home: GangHome) -> None:
+    job = gang_home.end(gang_home.submit("raise SystemExit(7)\n", instance_count=2))
+    assert job.state == "failed"
+    with closing(sqlite3.connect(gang_home.home.path / "server" / "paddlecloud.db")) as database:
         live = "select count(*) from replicas where state in ('ordered', 'running')"
         assert database.execute(live).fetchone() == (0,)
 
@@ -132,15 +138,15 @@ time.sleep(600)
 """
 
 
-def test_a_gang_is_running_when_all_of_it_is_and_a_kill_ends_all_of_it(site: Site) -> None:
-    job = site.submit(STARTS, instance_count=3)
-    until(lambda: site.client.query_job(job.id).state == "running", "the gang")
-    workers = site.client.query_job(job.id).workers
+def test_a_gang_is_running_when_all_of_it_is_and_a_kill_ends_all_of_it(gang_home: GangHome) -> None:
+    job = gang_home.submit(STARTS, instance_count=3)
+    until(lambda: gang_home.client.query_job(job.id).state == "running", "the gang")
+    workers = gang_home.client.query_job(job.id).workers
     assert [worker["state"] for worker in workers] == ["running"] * 6
-    site.client.kill_job(job.id)
-    done = site.end(job)
+    gang_home.client.kill_job(job.id)
+    done = gang_home.end(job)
     assert done.state == "killed"
-    assert not site.home.of_kind("job")
+    assert not gang_home.home.of_kind("job")
 
 
 SAVES = """
@@ -157,43 +163,43 @@ time.sleep(600)
 """
 
 
-def test_a_kill_leaves_time_to_save(site: Site) -> None:
-    job = site.submit(SAVES, instance_count=2, distribute_job_type="NCCL2")
+def test_a_kill_leaves_time_to_save(gang_home: GangHome) -> None:
+    job = gang_home.submit(SAVES, instance_count=2, distribute_job_type="NCCL2")
     names = ("trainer-0", "trainer-1")
-    until(lambda: all(site.said(job, name) for name in names), "both ranks")
-    site.client.kill_job(job.id)
-    assert site.end(job).state == "killed"
-    site.client.get_files(job.id, download_dir=str(site.files / "saved"))
+    until(lambda: all(gang_home.said(job, name) for name in names), "both ranks")
+    gang_home.client.kill_job(job.id)
+    assert gang_home.end(job).state == "killed"
+    gang_home.client.get_files(job.id, download_dir=str(gang_home.files / "saved"))
     for rank, name in enumerate(names):
-        place = site.files / "saved" / job.id / f"rank-{rank}" / "model"
+        place = gang_home.files / "saved" / job.id / f"rank-{rank}" / "model"
         assert place.read_text() == f"saved by {name}"
 
 
-def test_a_gang_that_cannot_start_whole_does_not_start(site: Site) -> None:
-    job = site.submit("time.sleep(600)\n", instance_count=2, start_cmd="./missing")
-    done = site.end(job)
+def test_a_gang_that_cannot_start_whole_does_not_start(gang_home: GangHome) -> None:
+    job = gang_home.submit("time.sleep(600)\n", instance_count=2, start_cmd="./missing")
+    done = gang_home.end(job)
     assert (done.state, done.exit_code) == ("failed", 127)
-    assert not site.home.of_kind("job")
+    assert not gang_home.home.of_kind("job")
 
 
-def test_what_never_fits_is_refused_with_the_numbers(site: Site) -> None:
+def test_what_never_fits_is_refused_with_the_numbers(gang_home: GangHome) -> None:
     with pytest.raises(Refused) as refused:
-        site.submit("", instance_count=64, memory="1T")
+        gang_home.submit("", instance_count=64, memory="1T")
     assert refused.value.code == "resources_never"
     with pytest.raises(Refused) as refused:
-        site.submit("", instance_count=1000, memory="1G")
+        gang_home.submit("", instance_count=1000, memory="1G")
     assert refused.value.code == "replicas_too_many"
     with pytest.raises(Refused) as refused:
-        site.submit("", instance_count=400, memory="1G", pserver_memory="1G")
+        gang_home.submit("", instance_count=400, memory="1G", pserver_memory="1G")
     assert refused.value.code == "gang_never"
     assert "800 replicas" in str(refused.value)
 
 
-def test_a_gang_may_oversubscribe_the_cpus(site: Site) -> None:
+def test_a_gang_may_oversubscribe_the_cpus(gang_home: GangHome) -> None:
     began = time.monotonic()
-    job = site.end(site.submit(MEETS, instance_count=5))
+    job = gang_home.end(gang_home.submit(MEETS, instance_count=5))
     assert job.state == "success", job.error_msg
-    rows = records(site, job)
+    rows = records(gang_home, job)
     assert len(rows) == 10
     assert sum(row["cpu"] for row in rows.values()) <= _cpus() + 1e-6
     assert time.monotonic() - began < 60

@@ -185,7 +185,7 @@ def test_a_user_of_its_own_has_its_own(world: World) -> None:
 
 
 def test_a_package_of_the_index(world: World) -> None:
-    """With the pip settings of whoever runs the tests."""
+    """With the pip settings of the user who runs the tests."""
     command = "python -c 'import six; print(six.__version__)'"
     replica = order(world, "six==1.16.0\n", command)
     end = ended(world, replica)

@@ -1,4 +1,4 @@
-"""Orders are carried out: run, stop, forget; and the agent's own beginning and end."""
+"""Orders are applied: run, stop, delete; and the agent's own start and end."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_forget_deletes_what_is_over(world: World) -> None:
 
 
 def test_forget_of_one_that_runs_ends_it_first(world: World) -> None:
-    """A server that gave it up for lost while the agent was away has nobody else to stop it."""
+    """A server that gave it up for lost while the agent was away has no other way to stop it."""
     replica = world.run("trap '' TERM; setsid sleep 600 & echo up; sleep 600")
     world.says(replica, "up")
     pid = world.running(replica)

@@ -1,4 +1,4 @@
-"""What comes from a bucket is measured by its tag, also where the file was put there in parts."""
+"""A blob from a bucket is verified by its ETag, also if the file was uploaded in parts."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def test_an_md5_and_a_digest_prove_it_as_before() -> None:
 
 
 class Bucket:
-    """Gives these answers, one after the other and then the last one, past the server and through
-    it."""
+    """Returns these responses, one after the other and then the last one: to direct downloads, and
+    through the server."""
 
     def __init__(self, tag: str, past: list[bytes], through: list[bytes]) -> None:
         self._tag, self._past, self._through = tag, past, through

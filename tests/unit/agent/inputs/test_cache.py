@@ -1,7 +1,7 @@
 """The list of files of a snapshot, from the server and from the cache: whole and right, or refused;
 and how the cache is kept within its limit.
 
-What contents do is seen with real servers and buckets in `tests/integration/runtime`.
+What contents do is seen with real servers and buckets in `tests/integration/agent`.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def test_a_damaged_list_in_the_cache_is_asked_for_again(tmp_path: Path) -> None:
 def test_a_path_that_leads_elsewhere_is_refused_though_its_id_is_right(
     tmp_path: Path, path: str
 ) -> None:
-    """Nobody but a server gone wrong makes such an id; it gets no path of this machine."""
+    """Only a broken server creates such an id; it gets no path of this machine."""
     rows = [["a", "file", 1, DIGEST, 0, ""], [path, "file", 1, DIGEST, 0, ""]]
     digest = hashlib.sha256(canonical(rows).encode()).hexdigest()
     server = Server(b'{"entries":' + canonical(rows).encode() + b"}")

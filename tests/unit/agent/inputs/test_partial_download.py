@@ -1,4 +1,4 @@
-"""Contents whose line breaks: what came is not fetched again, and what is wrong is, all of it."""
+"""Downloads whose connection breaks are resumed; a damaged blob is downloaded again as a whole."""
 
 from __future__ import annotations
 

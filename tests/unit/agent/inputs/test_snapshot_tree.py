@@ -105,7 +105,7 @@ def test_a_tree_that_is_about_to_go_is_none(
 def test_a_tree_is_held_before_it_has_its_name(
     trees: SnapshotTrees, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever prunes the cache may come at the very moment at which it appears."""
+    """The pruning thread may run at the very moment at which it appears."""
     rename = Path.rename
 
     def pruned_at_once(path: Path, target: Path) -> Path:
@@ -133,7 +133,7 @@ def of_another_boot(trees: SnapshotTrees) -> Path:
 def test_a_tree_of_another_boot_is_not_locked_by_who_looks(
     trees: SnapshotTrees, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever makes it anew deletes it, and would find it held."""
+    """The thread that builds it again deletes it, and would find it held."""
     of_another_boot(trees)
     asked: list[int] = []
     monkeypatch.setattr(fcntl, "flock", lambda _fd, how: asked.append(how))
@@ -205,7 +205,7 @@ def test_what_was_made_before_a_damaged_content_went_is_found_no_more(
     os.utime(aside, ns=(1, 1))  # another one went
     assert trees.ready(empty().id, None, str(shelf)) is None
     old.release()
-    assert delete_all(trees) == 1  # the one that nobody holds
+    assert delete_all(trees) == 1  # the one that is not held
 
 
 class Shelf:

@@ -87,7 +87,7 @@ def test_what_a_mapping_writes_after_it_was_sent_arrives(scene: Scene, size: int
     ship_running(scene, tracked)
     assert "emb" in scene.server.sent
     mapped.write(b"2")
-    os.utime(path, (1.0, 1.0))  # as it stays by itself, unless the kernel wrote it back meanwhile
+    os.utime(path, (1.0, 1.0))  # as it stays by itself, unless the kernel wrote it back
     mapped.close()
     ship_rest(scene, tracked)
     assert scene.server.sent.count("emb") == 2

@@ -196,7 +196,7 @@ def test_parts_that_are_there_are_not_sent_again_if_they_are_the_same(tmp_path: 
 
 
 def test_a_part_that_the_bucket_has_without_a_tag_is_sent_again(tmp_path: Path) -> None:
-    """Nobody compares the whole there, so nobody would notice that it is another one."""
+    """The whole is not compared there, so another one would not be noticed."""
     bucket = Bucket()
     for number in range(4):
         bucket.take(f"big{number}")

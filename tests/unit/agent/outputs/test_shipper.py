@@ -57,7 +57,7 @@ def test_the_large_file_of_a_job_does_not_wait_for_the_huge_ones_of_others(
 
 
 class Parted(Server):
-    """Takes large files in parts; with the first of them the job writes its file anew."""
+    """Takes large files in parts; with the first of them the job writes its file again."""
 
     def __init__(self, changes: Callable[[], object]) -> None:
         super().__init__()

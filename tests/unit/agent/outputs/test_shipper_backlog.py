@@ -1,5 +1,5 @@
 """Outputs that stay behind when a job is over: unreadable, refused or passed over. Each is kept and
-told by the name that its owner knows, and nobody is blamed for another's fault."""
+told by the name that its owner knows, and no store is blamed for another's fault."""
 
 from __future__ import annotations
 

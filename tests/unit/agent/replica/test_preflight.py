@@ -26,7 +26,7 @@ def install(site: Path, library: bytes = WITHOUT, place: str = "base/libpaddle.s
 
 
 def python(prefix: Path, *, venv: str | None = None) -> str:
-    """A directory for PATH with a `python3` in it; nobody runs it."""
+    """A directory for PATH with a `python3` in it, which is never run."""
     (prefix / "bin").mkdir(parents=True)
     (prefix / "bin" / "python3").write_text("#!/bin/false\n")
     (prefix / "bin" / "python3").chmod(0o755)

@@ -1,4 +1,4 @@
-"""Replicas whose files come over a slow line: they can be killed meanwhile, and hold up nobody."""
+"""Replicas that wait for slow downloads: they can be killed, and delay no other replica."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def test_a_kill_in_the_middle_of_a_file_does_not_blame_the_bucket(tmp_path: Path
     digest, wanted = hashlib.sha256(PIECE * 3).hexdigest(), [True]
 
     class Bucket:
-        """Of which the first piece comes, and then nobody wants it."""
+        """Sends the first chunk, and then the replica is not wanted any more."""
 
         def fetch(self, _address: str, take: Callable[[bytes], object], *_how: object) -> bool:
             take(PIECE)

@@ -1,4 +1,4 @@
-"""Short names of long directories: made when needed, shared by nobody, gone with the replica."""
+"""Short names of long directories: created when needed, deleted with the replica."""
 
 from __future__ import annotations
 

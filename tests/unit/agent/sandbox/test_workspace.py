@@ -21,7 +21,7 @@ NOBODY = 65534
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A directory that somebody without special rights can own."""
+    """A directory that a user without privileges can own."""
     made = Path(tempfile.mkdtemp())
     yield made
     shutil.rmtree(made)

@@ -29,7 +29,7 @@ def config(tmp_path: Path) -> AgentConfig:
 
 
 def routes(link: Link, count: int) -> list[str]:
-    """Where it asks when nobody answers anywhere."""
+    """The servers that it tries when none responds."""
     found = []
     for _ in range(count):
         found.append(link.route)

@@ -344,7 +344,7 @@ def test_a_log_that_cannot_be_read_holds_up_no_other_and_is_read_later(tmp_path:
 
 
 class Answers:
-    """A server whose first answer to a report nobody understands."""
+    """A server whose first response to a report is not valid."""
 
     def __init__(self, first: bytes) -> None:
         self.first = first

@@ -1,4 +1,4 @@
-"""The words for a job that failed on a full disk, whoever noticed: the supervisor, or the log."""
+"""The message about a job that failed on a full disk, by the supervisor or by its log."""
 
 from __future__ import annotations
 

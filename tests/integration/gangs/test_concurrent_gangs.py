@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from paddlecloud.client.sdk import Job
-from tests.integration.gangs.site import Site
+from tests.integration.gangs.gang_home import GangHome
 
 pytestmark = [pytest.mark.slow]
 ROUNDS = 200
@@ -43,9 +43,9 @@ def most_claimed(home: Path) -> float:
 
 
 @pytest.mark.timeout(400)
-def test_two_gangs_that_exceed_the_machine_both_succeed_200_times(site: Site) -> None:
+def test_two_gangs_that_exceed_the_machine_both_succeed_200_times(gang_home: GangHome) -> None:
     chance = random.Random(4)
-    files = site.files / "round"
+    files = gang_home.files / "round"
     files.mkdir()
     (files / "run.sh").write_text("test $TRAINING_ROLE = TRAINER || sleep 600\n")
     began = time.monotonic()
@@ -56,18 +56,20 @@ def test_two_gangs_that_exceed_the_machine_both_succeed_200_times(site: Site) ->
             break
         for _ in range(2):
             asked = a_gang(chance)
-            pending.append(site.client.submit_job(files=str(files), start_cmd="sh run.sh", **asked))
+            pending.append(
+                gang_home.client.submit_job(files=str(files), start_cmd="sh run.sh", **asked)
+            )
         while len(pending) > 2 * AT_ONCE:
-            finish(site, pending.pop(0), began)
+            finish(gang_home, pending.pop(0), began)
             ended += 1
     for job in pending:
-        finish(site, job, began)
+        finish(gang_home, job, began)
     assert ended + len(pending) >= 2 * LEAST
 
 
-def finish(site: Site, job: Job, began: float) -> None:
-    assert most_claimed(site.home.path) <= CPUS + 1e-6
+def finish(gang_home: GangHome, job: Job, began: float) -> None:
+    assert most_claimed(gang_home.home.path) <= CPUS + 1e-6
     left = SECONDS - (time.monotonic() - began)
-    done = site.client.wait(job.id, timeout=max(1.0, left))
+    done = gang_home.client.wait(job.id, timeout=max(1.0, left))
     assert done.state == "success", done.error_msg
     assert done.attempts == 1

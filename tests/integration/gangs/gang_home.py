@@ -74,8 +74,8 @@ def say(**more):
 """
 
 
-class Site:
-    """One home and the person at it."""
+class GangHome:
+    """One home and its client."""
 
     def __init__(self, home: Home, client: Client, files: Path) -> None:
         self.home = home
@@ -104,7 +104,7 @@ class Site:
 
 
 @contextmanager
-def a_site(top: Path, settings: str = "") -> Iterator[Site]:
+def a_gang_home(top: Path, settings: str = "") -> Iterator[GangHome]:
     """Everything that runs in it is ended afterwards."""
     home = Home(top / "home")
     files = top / "files"
@@ -116,7 +116,7 @@ def a_site(top: Path, settings: str = "") -> Iterator[Site]:
         client = Client()
         client.environ = dict(os.environ)
         try:
-            yield Site(home, client, files)
+            yield GangHome(home, client, files)
         finally:
             client.close()
             home.clear()
