@@ -75,6 +75,8 @@ ALLOWED = re.compile(
     r"|x-[\w-]+|seen_at|first_seen_at"
     # Fields of an order to an agent, and a setting.
     r"|^patience$|^store_patience$"
+    # Parameters of messages are part of the HTTP interface.
+    r"|\{\w+\}"
 )
 
 

@@ -1,8 +1,8 @@
-"""Every sentence the platform says to a person, in English and Chinese, by stable code.
+"""Every message for users, in English and Chinese, by stable code.
 
-A sentence names the value, the limit and what to do. The server stores codes and values, never
-sentences, so that each reader gets their own language. Codes are grouped by area; scripts rely on
-them: never rename one.
+`render` formats a message; `TEXTS` is the table, one module per area (`_jobs`, `_files` ...). A
+message names the value, the limit and what to do. The server stores codes and values, never texts,
+so that each reader gets their own language. Scripts rely on codes: never rename one.
 """
 
 from __future__ import annotations
@@ -32,53 +32,53 @@ if TYPE_CHECKING:
 
 LANGUAGES = ("en", "zh")
 CAUSE, GIVEN, MORE = "cause", "given", "more"
-"""Two values of a sentence that are another one within it: its code, its values (`reasons.py`); and
-a list of further ones, each of files of its own."""
+"""Parameters for a message within a message: its code, its values (JSON, see
+`model.diagnosis.reasons`), and a list of further ones about other files."""
 _OF_FILES = ("unsent_each", "unsent_given_up", "unsent_kept")
-"""Sentences that name files before their reason."""
+"""Messages that name files before their reason."""
 _REASONS = frozenset(("detail", "reason", "why"))
-"""Values that may be what the operating system says."""
+"""Parameters that may be error texts of the operating system."""
 
 
 class Words(str):
-    """A value that is words itself: the text is English, and knows its Chinese. For values that
-    are told where they arise; what is stored or sent is a code."""
+    """An English text with its Chinese translation, as a parameter of a message. Only for messages
+    that are rendered in the same process; stored and sent messages use codes."""
 
     zh = ""
 
 
 def words(code: str, /, **params: object) -> Words:
-    """The sentence for `code` as a value within another one."""
+    """The message for `code` as a parameter of another one."""
     return both(render(code, params, "en"), render(code, params, "zh"))
 
 
 def both(english: str, chinese: str) -> Words:
-    """A value with these words in the two languages."""
+    """A parameter with these texts in the two languages."""
     found = Words(english)
     found.zh = chinese
     return found
 
 
 def joined(parts: Iterable[str], between: str = ", ") -> Words:
-    """Several values as one."""
+    """Joins several parameters to one."""
     found = [*parts]
     return both(between.join(found), between.join(getattr(part, "zh", part) for part in found))
 
 
-def spoken(params: Mapping[str, object], lang: str) -> Mapping[str, object]:
-    """The values as a reader of this language is told them."""
+def localized(params: Mapping[str, object], lang: str) -> Mapping[str, object]:
+    """The parameters in this language."""
     if lang != "zh":
         return params
     from paddlecloud.messages._os_errors_zh import SYSTEM_TEXTS  # noqa: PLC0415 - only Chinese needs it
 
-    told = {name: getattr(value, "zh", value) for name, value in params.items()}
-    for name in _REASONS & told.keys():
-        told[name] = SYSTEM_TEXTS.get(str(told[name]), told[name])
-    return told
+    found = {name: getattr(value, "zh", value) for name, value in params.items()}
+    for name in _REASONS & found.keys():
+        found[name] = SYSTEM_TEXTS.get(str(found[name]), found[name])
+    return found
 
 
 def render(code: str, params: Mapping[str, object], lang: str) -> str:
-    """The sentence for `code`; an unknown code or a missing value never raises."""
+    """The message for `code`; an unknown code or a missing value never raises."""
     texts = TEXTS.get(code)
     if GIVEN in params and CAUSE in params:
         it = _it(params, lang) if code in _OF_FILES else None
@@ -90,13 +90,13 @@ def render(code: str, params: Mapping[str, object], lang: str) -> str:
         return f"{code}: " + ", ".join(f"{key}={value}" for key, value in params.items())
     sentence = texts[1] if lang == "zh" else texts[0]
     try:
-        return sentence.format_map(spoken(params, lang))
+        return sentence.format_map(localized(params, lang))
     except (KeyError, ValueError, IndexError, TypeError):
         return f"{sentence} ({dict(params)})"
 
 
 def _it(params: Mapping[str, object], lang: str) -> str:
-    """In the place of a path that was named a moment ago."""
+    """What replaces a path that the outer message has just named."""
     return render("unsent_first" if str(params.get("count", 1)) != "1" else "unsent_it", {}, lang)
 
 
@@ -105,13 +105,13 @@ def _inner(code: str, given: str, lang: str, it: str | None = None) -> str:
     values = found if isinstance(found, dict) else {}
     if it is None or "path" not in values:
         return render(code, values, lang)
-    told = render(code, {**values, "path": it}, lang)
-    # The blanks beside a path are not for a word of the sentence.
-    return told.replace(f" {it}", it).replace(f"{it} ", it) if lang == "zh" else told
+    found = render(code, {**values, "path": it}, lang)
+    # Chinese has spaces around a path, but not around a pronoun.
+    return found.replace(f" {it}", it).replace(f"{it} ", it) if lang == "zh" else found
 
 
 def _more(rows: str, files: str, lang: str) -> str:
-    """These files with those of further reasons, and each of the reasons, before them."""
+    """The files, preceded by those of further reasons, each with its reason."""
     found = _loaded(rows)
     for row in found if isinstance(found, list) else []:
         if isinstance(row, dict):

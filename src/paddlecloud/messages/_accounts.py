@@ -1,7 +1,4 @@
-"""Sentences about users, their keys and their rights.
-
-Part of the one table in `texts.py`, kept apart by area so that each file stays readable.
-"""
+"""Messages about users, tokens and permissions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Sentences about the agent of a machine, and about how it keeps users apart.
-
-Part of the one table in `texts.py`, kept apart by area so that each file stays readable.
-"""
+"""Messages about agents: configuration, inputs, isolation of users."""
 
 from __future__ import annotations
 

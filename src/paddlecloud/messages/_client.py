@@ -1,7 +1,4 @@
-"""Sentences of the command line and the client: wrong words, and servers that are not there.
-
-Part of the one table in `texts.py`, kept apart by area so that each file stays readable.
-"""
+"""Messages about the command line and the client: arguments, responses, the embedded server."""
 
 from __future__ import annotations
 

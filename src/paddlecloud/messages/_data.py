@@ -1,4 +1,4 @@
-"""What `paddlecloud data` says when it cannot go on."""
+"""Messages about `paddlecloud data`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Sentences about what a job leaves behind: shipping it, downloading it, running it again.
-
-Part of the one table in `texts.py`, kept apart by area so that each file stays readable.
-"""
+"""Messages about outputs, downloads and rerun."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Sentences about jobs whose trainers come and go, and about the tasks that they take in turns.
-
-Part of the one table in `texts.py`, kept apart by area so that each file stays readable.
-"""
+"""Messages about elastic jobs and data tasks."""
 
 from __future__ import annotations
 

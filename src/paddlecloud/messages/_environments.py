@@ -1,7 +1,4 @@
-"""Sentences about the Python environments that `--requirements` asks for.
-
-Part of the one table in `texts.py`, kept apart by area so that each file stays readable.
-"""
+"""Messages about Python environments (`--requirements`)."""
 
 from __future__ import annotations
 

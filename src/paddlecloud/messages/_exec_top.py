@@ -1,7 +1,4 @@
-"""Sentences about looking into a running job: what it uses, and commands beside it.
-
-Part of the one table in `texts.py`, kept apart by area so that each file stays readable.
-"""
+"""Messages about `exec` and `top`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Sentences about submitted files: what was found, what was left out, uploads in parts.
-
-Part of the one table in `texts.py`, kept apart by area so that each file stays readable.
-"""
+"""Messages about submitted files: scan, ignore rules, uploads."""
 
 from __future__ import annotations
 

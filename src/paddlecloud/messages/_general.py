@@ -31,7 +31,7 @@ GENERAL_TEXTS = {
         "签名有效期为 {expire} 秒，最长允许 {limit} 秒，请为每个请求重新签名",
     ),
     "auth_expired": (
-        "the signature of {timestamp} expired after {expire} s: the server's clock says {now}, "
+        "the signature of {timestamp} expired after {expire} s: the server time is {now}, "
         "{seconds} s later; check this machine's clock",
         "{timestamp} 的签名已超过 {expire} 秒有效期，服务器时间为 {now}（相差 {seconds} 秒），"
         "请检查本机时钟",

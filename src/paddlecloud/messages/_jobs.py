@@ -1,7 +1,4 @@
-"""Sentences about the life of a job: why it waits, why it ended, and what to do about it.
-
-Part of the one table in `texts.py`, kept apart by area so that each file stays readable.
-"""
+"""Messages about jobs: why they wait, why they ended, advice."""
 
 from __future__ import annotations
 

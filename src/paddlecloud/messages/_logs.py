@@ -1,7 +1,4 @@
-"""Sentences about reading logs: where to begin, whose log, and which lines.
-
-Part of the one table in `texts.py`, kept apart by area so that each file stays readable.
-"""
+"""Messages about `logs`: `--since`, `--grep`, limits."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ LOG_TEXTS: dict[str, tuple[str, str]] = {
         ". * + ? ( [ {{ | ^ $ 字符本身，请在前面加 \\",
     ),
     "grep_too_long": (
-        "the --grep expression is longer than {limit} characters",
+        "the --grep expression is longer than {limit} characters; shorten it",
         "--grep 的表达式超过 {limit} 个字符",
     ),
     "log_at_limit": (

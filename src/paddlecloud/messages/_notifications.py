@@ -1,8 +1,4 @@
-"""Sentences about mail, webhooks and notifications.
-
-Part of the one table in `texts.py`, kept apart by area so that each file stays readable. The
-letters themselves are in `messages/mail.py`.
-"""
+"""Messages about mail, webhooks and notifications. The mails themselves are in `mail`."""
 
 from __future__ import annotations
 

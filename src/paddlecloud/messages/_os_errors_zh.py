@@ -1,7 +1,7 @@
-"""What the operating system says, in Chinese: who reads Chinese is told no half sentences.
+"""Chinese translations of error texts of the operating system.
 
-By its English words, because they are what an error brings along, also one that was stored or came
-from another machine. What is not here is told as it came.
+Keyed by the English text, because that is what an error contains, also one that was stored or came
+from another machine. A text without a translation is shown as it is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Sentences about plans, quotas and what is used of them.
-
-Part of the one table in `texts.py`, kept apart by area so that each file stays readable.
-"""
+"""Messages about plans and quotas."""
 
 from __future__ import annotations
 

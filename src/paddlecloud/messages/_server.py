@@ -1,4 +1,4 @@
-"""Sentences about the server's own settings, its certificate and its door, by stable code."""
+"""Messages about the server: settings, certificates, request validation, proxies."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ SERVER_TEXTS: dict[str, tuple[str, str]] = {
         "请使用 http://",
     ),
     "proxy_auth": (
-        "the proxy {proxy} asks for a name and a password, or does not take the given ones; write "
+        "the proxy {proxy} requires a user name and password, or rejects the given ones; write "
         "them into its URL: HTTPS_PROXY=http://name:password@host:port",
         "代理服务器 {proxy} 要求用户名和密码，或不接受给出的用户名和密码，请写在其 URL 中："
         "HTTPS_PROXY=http://用户名:密码@主机:端口",

@@ -1,7 +1,6 @@
-"""What the value of a setting has to be, by stable code: the end of "server.toml: x = 1 is not …".
+"""Expected values of settings: the end of "server.toml: x = 1 is not ...".
 
-Apart from the sentences because these are phrases: each stands within one of the `settings_value`
-sentences, whose `reason` it is (`reasons.py`).
+Each is a phrase within one of the `settings_value` messages, whose `reason` it is.
 """
 
 from __future__ import annotations

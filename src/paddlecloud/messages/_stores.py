@@ -1,7 +1,4 @@
-"""Sentences about stores: the server's own, and a user's private one.
-
-Part of the one table in `texts.py`, kept apart by area so that each file stays readable.
-"""
+"""Messages about stores: the server's own and user buckets."""
 
 from __future__ import annotations
 
@@ -122,7 +119,7 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "the connection was closed without a response",
         "连接已结束，没有响应",
     ),
-    "reason_no_http": ("no HTTP answer: {detail}", "不是 HTTP 响应：{detail}"),
+    "reason_no_http": ("not an HTTP response: {detail}", "不是 HTTP 响应：{detail}"),
     "reason_timed_out": ("timed out", "超时"),
     # -- uploads in parts ---------------------------------------------------------------------
     "upload_incomplete": (
@@ -166,7 +163,7 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
     ),
     # -- what a worker waits for ---------------------------------------------------------------
     "outputs_late": (
-        "outputs of {worker} are not stored yet ({reason}); the job goes on, and storing is "
+        "outputs of {worker} are not stored yet ({reason}); the job continues, and storing is "
         "retried",
         "{worker} 的输出尚未保存（{reason}）；任务继续运行，系统会重试",
     ),
@@ -177,7 +174,7 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "保存完成前任务仍占用资源",
     ),
     "private_outputs_late": (
-        "outputs of {worker} are not in its bucket yet ({reason}); the job goes on, and "
+        "outputs of {worker} are not in its bucket yet ({reason}); the job continues, and "
         "storing is retried",
         "{worker} 的输出尚未写入存储桶（{reason}）；任务继续运行，系统会重试",
     ),
@@ -247,7 +244,7 @@ STORE_TEXTS: dict[str, tuple[str, str]] = {
         "；请用有效的密钥在该存储桶中提交或重新运行任意任务，之后该任务也会使用那对密钥",
     ),
     "private_keys_plain": (
-        "the keys of [bos] are not sent to {url}: cloud keys never travel over plain HTTP; "
+        "the keys of [bos] are not sent to {url}: cloud keys are never sent over plain HTTP; "
         "use an https URL of the server",
         "不会将 [bos] 的密钥发送到 {url}：云密钥不得以明文 HTTP 传输，请使用服务器的 https 地址",
     ),

@@ -1,7 +1,4 @@
-"""Sentences about submitting: the parameters, their help, and what this server can never do.
-
-Part of the one table in `texts.py`, kept apart by area so that each file stays readable.
-"""
+"""Messages about submit_job: parameters, their help, admission."""
 
 from __future__ import annotations
 

@@ -1,19 +1,18 @@
-"""What the command line says beside errors and help, in English and Chinese, by code.
+"""Output of the command line other than errors and help, in English and Chinese, by code.
 
-Apart from the others because only commands say these sentences: the server and the agent
-need none of them, and most commands say none either.
+Not part of `TEXTS`, because server and agent need none of it, and most commands neither.
 """
 
 from __future__ import annotations
 
-from paddlecloud.messages import render, spoken
+from paddlecloud.messages import localized, render
 
 
 def say(code: str, lang: str, /, **params: object) -> str:
     """The sentence for `code`, of this file or of the model's."""
     if code not in TEXTS:
         return render(code, params, lang)
-    return TEXTS[code][1 if lang == "zh" else 0].format_map(spoken(params, lang))
+    return TEXTS[code][1 if lang == "zh" else 0].format_map(localized(params, lang))
 
 
 TEXTS: dict[str, tuple[str, str]] = {

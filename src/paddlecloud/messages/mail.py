@@ -1,7 +1,6 @@
 """Subjects and bodies of mails, in English and Chinese, by template.
 
-Not part of the table in `texts.py`: only the server sends mail, and the command line, which loads
-that table each time it starts, should not pay for letters.
+Not part of `TEXTS`, which every command loads: only the server sends mail.
 """
 
 from __future__ import annotations
@@ -115,9 +114,9 @@ MAIL_TEXTS: dict[str, tuple[str, str]] = {
         "ak: {ak}\n"
         "sk: {sk}\n"
         "{openapi}\n"
-        "Then `paddlecloud doctor` tells whether everything works.\n\n"
-        "Whoever has the sk can run jobs in your name: give it to nobody. If you did not ask for\n"
-        "this token, throw this mail away; nothing happens until it is used.\n",
+        "Then check that everything works: paddlecloud doctor\n\n"
+        "Anyone with the sk can run jobs in your name, so keep it secret. If you did not request\n"
+        "this token, ignore this mail; nothing happens until it is used.\n",
         "{user_id} 的密钥如下。\n\n"
         "ak: {ak}\n"
         "sk: {sk}\n\n"
@@ -140,7 +139,7 @@ MAIL_TEXTS: dict[str, tuple[str, str]] = {
 }
 
 _FOOT = (
-    "\n-- \nSent by the PaddleCloud server {server}. What you are told of is your choice:\n"
+    "\n-- \nSent by the PaddleCloud server {server}. Change your notifications:\n"
     "paddlecloud notifications show\n",
     "\n-- \n由 PaddleCloud 服务器 {server} 发送。通知设置：paddlecloud notifications show\n",
 )

@@ -444,7 +444,7 @@ def test_a_server_that_is_busy_is_asked_again(s3_settings: dict[str, str]) -> No
 def test_an_answer_that_is_no_http(s3_settings: dict[str, str]) -> None:
     with through(s3_settings) as (store, way):
         way.back = lambda piece: b"SSH-2.0-nonsense\r\n\r\n"
-        with pytest.raises(Unreachable, match="no HTTP answer"):
+        with pytest.raises(Unreachable, match="not an HTTP response"):
             store.probe()
 
 
@@ -592,7 +592,7 @@ def test_an_answer_that_ends_with_the_connection() -> None:
 def test_an_answer_with_a_strange_frame_is_one_of_our_errors(head: bytes) -> None:
     answer = b"HTTP/1.1 200 OK\r\n%b\r\n\r\n<ListBucketResult></ListBucketResult>" % head
     with answering(*[answer] * 2) as store:
-        with pytest.raises(Unreachable, match="no HTTP answer") as caught:
+        with pytest.raises(Unreachable, match="not an HTTP response") as caught:
             store.probe()
         assert "不是 HTTP 响应" in caught.value.text("zh")
     with answering(*[answer] * TRIES) as store, pytest.raises(Unreachable):

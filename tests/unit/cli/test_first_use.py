@@ -176,7 +176,7 @@ def test_main_hears_ctrl_c_again_and_others_keep_their_handler() -> None:
 
 
 def test_doctor_tells_how_far_the_clocks_are_apart(server: FakeServer, capsys: Captured) -> None:
-    said = "the server's clock says 2026-01-01T01:00:00Z, 3600 s later; check this machine's clock"
+    said = "the server time is 2026-01-01T01:00:00Z, 3600 s later; check this machine's clock"
     server.routes["GET /api/v1/whoami"] = [error(401, "Unauthenticated", "auth_expired", said)]
     assert main(["doctor"]) == 1
     assert "3600 s later" in capsys.readouterr().out

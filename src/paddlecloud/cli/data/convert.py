@@ -138,7 +138,7 @@ COMMANDS = (
         guarded(convert),
         (
             "Write the records of files into RecordIO shards, for as many trainers.",
-            "将文件中的记录写成多个 RecordIO 分片，供多个训练节点使用。",
+            "将文件中的记录写成多个 RecordIO 分片，供多个训练实例使用。",
         ),
         operand="file",
         words="FILE ...",

@@ -144,7 +144,7 @@ COMMANDS = (
         run,
         (
             "Run a command beside a running worker: same environment, directory, user and limits.",
-            "在运行中的节点上执行命令：环境变量、目录、用户和资源限制都与该节点相同。",
+            "在运行中的实例上执行命令：环境变量、目录、用户和资源限制都与该实例相同。",
         ),
         operand="job_id",
         rest="command",
@@ -152,7 +152,7 @@ COMMANDS = (
             JOB_ID,
             Option(
                 "worker", TEXT, ("beside which worker (default: the first that runs)",
-                "在哪个节点上执行（默认第一个运行中的）"),
+                "在哪个实例上执行（默认第一个运行中的）"),
                 short="w", metavar="NAME",
             ),
             Option(

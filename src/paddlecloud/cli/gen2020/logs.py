@@ -64,7 +64,7 @@ COMMANDS = (
         options=(
             JOB_ID,
             Option(
-                "worker", TEXT, ("which worker (default: the first)", "查看哪个节点（默认第一个）"),
+                "worker", TEXT, ("which worker (default: the first)", "查看哪个实例（默认第一个）"),
                 short="w", metavar="NAME",
             ),
             Option(
@@ -85,11 +85,11 @@ COMMANDS = (
             ),
             Option(
                 "merge", FLAG,
-                ("the lines of all workers in order of time", "按时间合并显示所有节点的日志"),
+                ("the lines of all workers in order of time", "按时间合并显示所有实例的日志"),
             ),
             Option(
                 "failed", FLAG,
-                ("the worker that failed, where it failed", "查看导致失败的节点的日志"),
+                ("the worker that failed, where it failed", "查看导致失败的实例的日志"),
             ),
             Option(
                 "grep", TEXT,

@@ -84,7 +84,7 @@ COMMANDS = (
         run,
         (
             "Show what running workers use: CPU, memory and GPU, and of how much they asked for.",
-            "显示运行中各节点的 CPU、内存和 GPU 用量，以及各自的申请量。",
+            "显示运行中各实例的 CPU、内存和 GPU 用量，以及各自的申请量。",
         ),
         operand="job_id",
         words="[JOB_ID]",

@@ -189,7 +189,7 @@ COMMANDS = (
         (
             "Check every link: configuration, server, signature, database, store, agent, and a "
             "tiny job from submit to log.",
-            "逐项检查：配置、服务器、签名、数据库、存储、代理，并运行一个示例任务。",
+            "逐项检查：配置、服务器、签名、数据库、存储、执行端（Agent），并运行一个示例任务。",
         ),
         examples=("paddlecloud doctor", "paddlecloud doctor --json"),
     ),

@@ -41,7 +41,7 @@ def test_keys_go_to_this_machine_or_by_tls(tmp_path: Path, url: str) -> None:
     ],
 )
 def test_keys_never_travel_in_the_open(tmp_path: Path, url: str) -> None:
-    with pytest.raises(Refused, match="never travel over plain HTTP") as caught:
+    with pytest.raises(Refused, match="never sent over plain HTTP") as caught:
         keys_for(a_client(tmp_path, url), URL)
     assert caught.value.code == "private_keys_plain"
     assert "SKB" not in str(caught.value)
