@@ -26,7 +26,7 @@ from paddlecloud.model.errors import (
 from paddlecloud.server.events import SCHEDULE_CHANNEL
 from paddlecloud.server.http.app import App
 from paddlecloud.server.http.auth import secret_of
-from paddlecloud.server.services.accounts import users as user_service
+from paddlecloud.server.services.accounts import tokens as token_service
 from paddlecloud.server.services.accounts.plans import PLANS
 from paddlecloud.server.services.files import retention
 from paddlecloud.server.settings.values import Retention
@@ -269,7 +269,7 @@ def test_nobody_sees_or_revokes_the_key_of_another(world: World) -> None:
 
 
 def test_a_user_has_so_many_keys_at_most(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(user_service, "MAX_TOKENS", 3)
+    monkeypatch.setattr(token_service, "MAX_TOKENS", 3)
     for _ in range(2):
         world.user.post("/api/v1/tokens", {})
     with pytest.raises(Conflict) as caught:

@@ -26,7 +26,7 @@ from paddlecloud.server.schemas.accounts import (
     UserView,
 )
 from paddlecloud.server.schemas.system import GcAnswer
-from paddlecloud.server.services.accounts import users
+from paddlecloud.server.services.accounts import audit, tokens, users
 from paddlecloud.server.services.admin import overview
 from paddlecloud.server.services.files import retention
 from paddlecloud.server.services.jobs import queries
@@ -58,15 +58,15 @@ def user_delete(deps: Deps, call: Call) -> DeletedAnswer:
 
 def token_list(deps: Deps, call: Call) -> TokensAnswer:
     query: AdminTokensQuery = call.query
-    return TokensAnswer(tokens=users.list_tokens(deps, query.user, revoked=bool(query.revoked)))
+    return TokensAnswer(tokens=tokens.list_tokens(deps, query.user, revoked=bool(query.revoked)))
 
 
 def token_create(deps: Deps, call: Call) -> NewToken:
-    return new_token(users.create_token(deps, call.caller, call.path["user_id"], call.body))
+    return new_token(tokens.create_token(deps, call.caller, call.path["user_id"], call.body))
 
 
 def token_revoke(deps: Deps, call: Call) -> TokenView:
-    return users.revoke(deps, call.caller, call.path["ak"], None)
+    return tokens.revoke(deps, call.caller, call.path["ak"], None)
 
 
 def job_list(deps: Deps, call: Call) -> AdminJobsAnswer:
@@ -82,10 +82,10 @@ def pool_list(deps: Deps, call: Call) -> PoolsAnswer:
     return PoolsAnswer(pools=overview.pools(deps, call.lang))
 
 
-def audit(deps: Deps, call: Call) -> AuditAnswer:
+def audit_log(deps: Deps, call: Call) -> AuditAnswer:
     query: AuditQuery = call.query
     since = None if query.since is None else datetime.fromtimestamp(query.since, UTC)
-    found = users.audited(deps, query, since)
+    found = audit.list_events(deps, query, since)
     return AuditAnswer(events=found, next=found[-1].number if len(found) == query.limit else None)
 
 
@@ -93,7 +93,7 @@ def gc(deps: Deps, call: Call) -> GcAnswer:
     found = retention.collect(deps)
     counts = {"jobs": found.jobs, "bytes": found.bytes}
     now = deps.clock()
-    deps.db.write(lambda tx: users.note(tx, call.caller, now, "server.gc", "", counts))
+    deps.db.write(lambda tx: audit.record(tx, call.caller, now, "server.gc", "", counts))
     return GcAnswer(**counts)
 
 
@@ -191,7 +191,7 @@ ROUTES = (
         method="GET",
         path="/api/v1/admin/audit",
         summary="Who changed what, newest first",
-        plain=audit,
+        plain=audit_log,
         admin=True,
         query=AuditQuery,
         answer=AuditAnswer,

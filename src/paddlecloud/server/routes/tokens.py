@@ -14,8 +14,8 @@ from paddlecloud.server.schemas.accounts import (
     TokenView,
 )
 from paddlecloud.server.services.accounts import gen_token as accounts_gen_token
-from paddlecloud.server.services.accounts import users
-from paddlecloud.server.services.accounts.users import Made
+from paddlecloud.server.services.accounts import tokens
+from paddlecloud.server.services.accounts.tokens import CreatedToken
 from paddlecloud.server.services.jobs.views import iso
 
 
@@ -28,19 +28,19 @@ def gen_token(deps: Deps, call: Call) -> GenTokenAnswer:
 
 def listed(deps: Deps, call: Call) -> TokensAnswer:
     query: TokensQuery = call.query
-    found = users.list_tokens(deps, call.caller.user_id, revoked=bool(query.revoked))
+    found = tokens.list_tokens(deps, call.caller.user_id, revoked=bool(query.revoked))
     return TokensAnswer(tokens=found)
 
 
 def create(deps: Deps, call: Call) -> NewToken:
-    return new_token(users.create_token(deps, call.caller, call.caller.user_id, call.body))
+    return new_token(tokens.create_token(deps, call.caller, call.caller.user_id, call.body))
 
 
 def revoke(deps: Deps, call: Call) -> TokenView:
-    return users.revoke(deps, call.caller, call.path["ak"], call.caller.user_id)
+    return tokens.revoke(deps, call.caller, call.path["ak"], call.caller.user_id)
 
 
-def new_token(made: Made) -> NewToken:
+def new_token(made: CreatedToken) -> NewToken:
     return NewToken(
         ak=made.row.ak,
         sk=made.sk,

@@ -1,5 +1,5 @@
-"""Users, keys, quota plans, and what exists after the first start of a server.
+"""Users, their tokens, quota plans, the audit log, and the accounts of an embedded server.
 
-`gen_token` hands out keys by mail; `quota` answers what a user may still use. Permissions of a
+`gen_token` sends tokens by mail; `quota` computes what a user may still use. Permissions of a
 request are decided in `server/http/permissions.py`.
 """

@@ -1,51 +1,31 @@
-"""Users and their keys, as their admins and they themselves change them.
-
-Every change is one transaction together with the row of the audit that tells of it. A secret key
-is given out once, by the function that makes the key; nothing else here can tell one.
-"""
+"""Users: create, list, change and delete them. Every change writes its row of the audit log in the
+same transaction. Their keys are `tokens`."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from msgspec import UNSET, json
 
 from paddlecloud.db.engine.base import Tx
-from paddlecloud.db.tables import audit, jobs, tokens, users
-from paddlecloud.db.tables.audit import AuditRow, Detail
-from paddlecloud.db.tables.tokens import Scope, TokenRow
+from paddlecloud.db.tables import jobs, tokens, users
 from paddlecloud.db.tables.users import User, UserRole
 from paddlecloud.model import email_address
 from paddlecloud.model.errors import Conflict, Invalid, NotFound
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.http.auth import Caller, secret_of
+from paddlecloud.server.http.auth import Caller
 from paddlecloud.server.schemas.accounts import (
-    AuditEvent,
-    AuditQuery,
-    TokenRequest,
-    TokenView,
     UserChange,
     UserRequest,
     UserView,
 )
 from paddlecloud.server.services.accounts import plans
+from paddlecloud.server.services.accounts.audit import record
 from paddlecloud.server.services.files.job_files import aside_root, user_root
 from paddlecloud.server.services.jobs.views import iso
-
-MAX_TOKENS = 100
-"""Good keys of one user."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Made:
-    """A new key with its secret, which nobody can ask for again."""
-
-    row: TokenRow
-    sk: str
 
 
 def create(deps: Deps, caller: Caller, request: UserRequest) -> UserView:
@@ -64,7 +44,7 @@ def create(deps: Deps, caller: Caller, request: UserRequest) -> UserView:
         _check_email(tx, user)
         if not users.create_user(tx, user, now):
             raise Conflict("user_id_taken", user_id=user.id)
-        note(tx, caller, now, "user.create", user.id, _facts(user))
+        record(tx, caller, now, "user.create", user.id, _facts(user))
 
     deps.db.write(store)
     return view(deps, user, 0)
@@ -80,7 +60,7 @@ def listed(deps: Deps, after: str | None, limit: int) -> list[UserView]:
 
 def get(deps: Deps, user_id: str) -> UserView:
     def read(tx: Tx) -> UserView:
-        return view(deps, _user(tx, user_id), tokens.count_tokens(tx, user_id))
+        return view(deps, find_user(tx, user_id), tokens.count_tokens(tx, user_id))
 
     return deps.db.read(read)
 
@@ -91,7 +71,7 @@ def change(deps: Deps, caller: Caller, user_id: str, asked: UserChange) -> UserV
     wanted = _wanted(deps, asked, now)
 
     def store(tx: Tx) -> User:
-        before = _user(tx, user_id)
+        before = find_user(tx, user_id)
         after = replace(before, **wanted)
         if before.disabled_at is not None and after.disabled_at is not None:
             after = replace(after, disabled_at=before.disabled_at)
@@ -102,7 +82,7 @@ def change(deps: Deps, caller: Caller, user_id: str, asked: UserChange) -> UserV
         users.save_user(tx, after)
         if after.plan != before.plan:
             plans.tell_of_change(tx, user_id)
-        note(tx, caller, now, _action(before, after), user_id, _difference(before, after))
+        record(tx, caller, now, _action(before, after), user_id, _difference(before, after))
         return after
 
     user = deps.db.write(store)
@@ -113,13 +93,13 @@ def delete(deps: Deps, caller: Caller, user_id: str) -> None:
     """Forget a user who left nothing behind; anybody else can be disabled. Damaged contents, which
     are of use to nobody, go as well."""
     now = deps.clock()
-    deps.db.read(lambda tx: _user(tx, user_id))
+    deps.db.read(lambda tx: find_user(tx, user_id))
     damaged = aside_root(user_id)
     stored = (stat.path for stat in deps.store.list(user_root(user_id) + "/"))
     has_files = any(not path.startswith(f"{damaged}/") for path in stored)
 
     def check(tx: Tx) -> User:
-        user = _user(tx, user_id)
+        user = find_user(tx, user_id)
         count = sum(jobs.count_by_state(tx, user_id).values())
         if count or has_files:
             raise Conflict("user_has_jobs", user_id=user_id, jobs=count)
@@ -129,79 +109,11 @@ def delete(deps: Deps, caller: Caller, user_id: str) -> None:
     def store(tx: Tx) -> None:
         user = check(tx)
         users.delete_user(tx, user_id)
-        note(tx, caller, now, "user.delete", user_id, _facts(user))
+        record(tx, caller, now, "user.delete", user_id, _facts(user))
 
     deps.db.read(check)
     deps.store.delete_tree(damaged)
     deps.db.write(store)
-
-
-def create_token(deps: Deps, caller: Caller, user_id: str, request: TokenRequest) -> Made:
-    now = deps.clock()
-    row = TokenRow(
-        ak=secrets.token_hex(16),
-        user_id=user_id,
-        name=request.name,
-        scope=Scope(request.scope),
-        origin=tokens.Origin.SHOWN,
-        created_at=now,
-        last_used_at=None,
-        revoked_at=None,
-    )
-
-    def store(tx: Tx) -> None:
-        _user(tx, user_id)
-        if tokens.count_tokens(tx, user_id) >= MAX_TOKENS:
-            raise Conflict("tokens_too_many", user_id=user_id, count=MAX_TOKENS)
-        tokens.create_token(tx, row.ak, user_id, now, name=row.name, scope=row.scope)
-        detail = {"ak": row.ak, "name": row.name, "scope": row.scope.value}
-        note(tx, caller, now, "token.create", user_id, detail)
-
-    deps.db.write(store)
-    return Made(row=row, sk=secret_of(deps.server_key, row.ak))
-
-
-def list_tokens(deps: Deps, user_id: str | None, *, revoked: bool) -> list[TokenView]:
-    found = deps.db.read(lambda tx: tokens.list_tokens(tx, user_id, all_of_them=revoked))
-    return [token_view(row) for row in found]
-
-
-def revoke(deps: Deps, caller: Caller, ak: str, owner: str | None) -> TokenView:
-    """Make a key useless on every server at once; twice is once. `owner` None: anybody's."""
-    now = deps.clock()
-
-    def store(tx: Tx) -> TokenRow:
-        row = tokens.get_token(tx, ak) if _is_key(ak) else None
-        if row is None or owner not in (None, row.user_id):
-            raise NotFound("token_unknown", ak=ak[:100])
-        if not tokens.revoke_token(tx, ak, now):
-            return row
-        note(tx, caller, now, "token.revoke", row.user_id, {"ak": ak, "name": row.name})
-        return replace(row, revoked_at=now)
-
-    return token_view(deps.db.write(store))
-
-
-def audited(deps: Deps, query: AuditQuery, since: datetime | None) -> list[AuditEvent]:
-    found = deps.db.read(
-        lambda tx: audit.listed(
-            tx, user=query.user, since=since, before=query.before, limit=query.limit
-        )
-    )
-    return [_event(row) for row in found]
-
-
-def note(tx: Tx, caller: Caller, now: datetime, action: str, target: str, detail: Detail) -> None:
-    """The row of the audit for what this caller does."""
-    audit.record(
-        tx,
-        at=now,
-        actor=caller.user_id,
-        source=caller.source,
-        action=action,
-        target=target,
-        detail=detail,
-    )
 
 
 def view(deps: Deps, user: User, count: int) -> UserView:
@@ -220,32 +132,7 @@ def view(deps: Deps, user: User, count: int) -> UserView:
     )
 
 
-def token_view(row: TokenRow) -> TokenView:
-    return TokenView(
-        ak=row.ak,
-        user_id=row.user_id,
-        name=row.name,
-        scope=row.scope.value,
-        origin=row.origin.value,
-        created_at=iso(row.created_at),
-        last_used_at=iso(row.last_used_at) if row.last_used_at else None,
-        revoked_at=iso(row.revoked_at) if row.revoked_at else None,
-    )
-
-
-def _event(row: AuditRow) -> AuditEvent:
-    return AuditEvent(
-        number=row.number,
-        at=iso(row.at),
-        actor=row.actor,
-        source=row.source,
-        action=row.action,
-        target=row.target,
-        detail=dict(row.detail),
-    )
-
-
-def _user(tx: Tx, user_id: str) -> User:
+def find_user(tx: Tx, user_id: str) -> User:
     found = users.get_user(tx, user_id) if email_address.is_user_id(user_id) else None
     if found is None:
         raise NotFound("user_unknown", user_id=user_id[:100])
@@ -311,7 +198,3 @@ def _difference(before: User, after: User) -> Mapping[str, str | None]:
     changed = [key for key in new if old[key] != new[key]]
     pairs = [(f"old_{key}", old[key]) for key in changed]
     return dict(pairs + [(f"new_{key}", new[key]) for key in changed])
-
-
-def _is_key(ak: str) -> bool:
-    return 0 < len(ak) <= 64 and ak.isascii() and ak.isprintable()

@@ -9,15 +9,15 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from paddlecloud.db.engine.base import Tx
-from paddlecloud.db.tables import agents, attempts, audit, jobs, snapshots, usage
-from paddlecloud.db.tables import users as tables_users
+from paddlecloud.db.tables import agents, attempts, audit, jobs, snapshots, usage, users
 from paddlecloud.db.tables.orders import notify_agents
 from paddlecloud.model.errors import Conflict, PaddleCloudError, Retry
 from paddlecloud.model.files.layout import output_root
 from paddlecloud.model.jobs.job import Job
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.auth import Caller
-from paddlecloud.server.services.accounts import quota, users
+from paddlecloud.server.services.accounts import quota
+from paddlecloud.server.services.accounts.audit import record
 from paddlecloud.server.services.exec import output
 from paddlecloud.server.services.files import storage_usage
 from paddlecloud.server.services.files.job_files import (
@@ -88,7 +88,7 @@ def delete(deps: Deps, caller: Caller, job_id: str) -> int:
         if _is_held(deps, job):
             raise Retry("job_is_held", job_id=job.id)
     now, facts = deps.clock(), {"owner": job.owner, "state": job.state.value}
-    deps.db.write(lambda tx: users.note(tx, caller, now, "job.delete", job.id, facts))
+    deps.db.write(lambda tx: record(tx, caller, now, "job.delete", job.id, facts))
     _await_agents(deps, job)
     return _delete_job(deps, job)
 
@@ -159,7 +159,7 @@ def _unused_files(deps: Deps) -> int:
     unused = deps.db.read(lambda tx: snapshots.unused_snapshots(tx, before))
     for owner, snapshot_id in unused:
         deps.db.write(partial(_delete_snapshot, owner, snapshot_id, before))
-    owners = deps.db.read(tables_users.user_ids)
+    owners = deps.db.read(users.user_ids)
     deps.db.write(lambda tx: usage.delete_old(tx, owners, now - KEEP_USAGE), durable=False)
     return sum(_unused_of(deps, owner, before) for owner in owners)
 
