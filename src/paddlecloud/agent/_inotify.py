@@ -12,8 +12,8 @@ import select
 import struct
 import sys
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
 

@@ -58,7 +58,7 @@ class Tracked:
         self.lock = threading.Lock()
         self.stage = Stage.ORDERED
         self.queued = False
-        self.named = 0
+        self.listed_round = 0
         """The last round of orders that listed it."""
         self.ordered_at = 0.0
         self.stop: StopRequest | None = None
@@ -70,7 +70,7 @@ class Tracked:
         self.just_launched = False
         """Its notices may have come before it was LAUNCHED: it is inspected once more."""
         self.launches = 0
-        self.asked = False
+        self.spawned = False
         """A supervisor may have been started, also by an earlier agent: from now on only the
         records can prove that it does not run."""
         self.pause = 0.0

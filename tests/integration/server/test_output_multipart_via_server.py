@@ -93,7 +93,7 @@ class Agent:
     def puts(self) -> str | None:
         (found,) = scan.scan(self.tracked.root)
         with self.file.open("rb") as file:
-            sent = scan.found_again(found, file)
+            sent = scan.refreshed(found, file)
             return _multipart.put(self.tracked, sent, file, self.line, PresignedConnections(Pool()))
 
     def asks(

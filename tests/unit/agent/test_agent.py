@@ -10,7 +10,7 @@ import pytest
 from paddlecloud.agent._config import AgentConfig, endpoint_at
 from paddlecloud.agent._inotify import MODIFY, parse
 from paddlecloud.agent._log import AgentLog
-from paddlecloud.agent.outputs.scan import Found, rests
+from paddlecloud.agent.outputs.scan import Found, is_settled
 from paddlecloud.agent.server_link.channel import Backoff
 from paddlecloud.model.errors import ConfigError
 
@@ -118,4 +118,4 @@ def test_which_files_of_a_running_job_are_sent(
 ) -> None:
     mark = (size, int((100.0 - age) * 1e9), 1)
     found = Found(area=area, path="a", where=Path("a"), mark=mark)
-    assert rests(found, now=100.0, was_changing=seen) is want
+    assert is_settled(found, now=100.0, was_changing=seen) is want

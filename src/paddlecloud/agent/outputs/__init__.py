@@ -1,5 +1,5 @@
-"""Ships outputs of a replica to the server while it runs and at its end.
+"""Sends the output files of replicas to the server, while they run and at their end.
 
-Entry point: `shipper.Shipper`. `scan` finds what changed, `send` and `multipart` send it; what
-cannot be sent is kept for days in `unsent`. Logs are sent by `agent/server_link`.
+Entry point: `shipper.Shippers`. `scan` finds the files and `sent_files` knows what the server has;
+what cannot be sent is kept for some days (`unsent`). Logs are sent by `agent/server_link`.
 """

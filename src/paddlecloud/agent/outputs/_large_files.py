@@ -1,7 +1,7 @@
-"""Large files of running replicas, which a thread of their own sends.
+"""The queue of a running replica's large files, which separate threads send.
 
-So small files, and those of other replicas, are sent at their interval. That thread only tries: the
-outcome is handled by the thread that scans the replica's files (`agent.outputs.shipper`).
+So small files, and those of other replicas, are not delayed. A thread only makes the attempt; its
+outcome is handled by the thread that scans the replica's files (`_replica_outputs`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Outcome:
         return self.sent
 
 
-def tried(found: Found, put: Callable[[], Sent]) -> Outcome:
+def attempt(found: Found, put: Callable[[], Sent]) -> Outcome:
     """The outcome of `put`. The file is not tried again for as long as it took, or longer if it was
     much work: one that changes all the time leaves half of a slow line to others."""
     began, worked = time.monotonic(), time.thread_time()
@@ -55,9 +55,8 @@ def tried(found: Found, put: Callable[[], Sent]) -> Outcome:
     return Outcome(found=found, sent=sent, error=error, not_before=now + rest)
 
 
-class Aside:
-    """Files of one replica that wait for that thread, and their outcomes. Safe for several
-    threads."""
+class LargeFileQueue:
+    """The large files of one replica that wait, and the outcomes of attempts. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -66,21 +65,21 @@ class Aside:
         self._waiting: deque[Found] = deque()
         self._outcomes: deque[Outcome] = deque()
         self._asked = False
-        """The replica is queued for that thread."""
+        """The replica is queued for a thread."""
         self._under_way = False
 
     def has(self, name: str) -> bool:
         return name in self._names
 
     def add(self, found: Found) -> bool:
-        """Queue a file; whether the replica has to be queued for the thread."""
+        """Queue a file; whether the replica has to be queued for a thread."""
         with self._lock:
             self._names.add(found.name)
             self._waiting.append(found)
             asked, self._asked = self._asked, True
             return not asked
 
-    def next(self) -> Found | None:
+    def next_file(self) -> Found | None:
         """The file to send now; its outcome goes to `end`."""
         with self._lock:
             found = self._waiting.popleft() if self._waiting else None
@@ -92,7 +91,7 @@ class Aside:
             self._outcomes.append(outcome)
             self._under_way = False
 
-    def take_up(self) -> Outcome | None:
+    def next_outcome(self) -> Outcome | None:
         """The next outcome, if there is one."""
         with self._lock:
             if not self._outcomes:

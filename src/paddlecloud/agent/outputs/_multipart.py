@@ -102,7 +102,7 @@ class _OutputFile:
             got += count
 
     def check(self) -> None:
-        if scan.found_again(self.found, self._file).mark != self.found.mark:
+        if scan.refreshed(self.found, self._file).mark != self.found.mark:
             raise _SendWhole
 
 

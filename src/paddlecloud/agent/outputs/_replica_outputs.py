@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING
 
 from paddlecloud.agent._registry import Stage
 from paddlecloud.agent.outputs import _multipart, _send, scan, unsent
-from paddlecloud.agent.outputs._large_files import LOAD, Aside, Outcome, tried
+from paddlecloud.agent.outputs._large_files import LOAD, LargeFileQueue, Outcome, attempt
 from paddlecloud.agent.outputs._send import Bundle
 from paddlecloud.agent.outputs.retry_limits import is_store_failure, retry_seconds
 from paddlecloud.agent.outputs.sent_files import SentFiles
@@ -120,7 +120,7 @@ class ReplicaOutputs:
         self._slots = slots
         self._large_queue = large
         self._sent = SentFiles(tracked.root)
-        self._aside = Aside()
+        self._large_file_queue = LargeFileQueue()
         self._pass: _Pass | None = None
         self._cpu_seconds = 0.0
         """Of the current pass."""
@@ -138,10 +138,10 @@ class ReplicaOutputs:
         began, cpu = time.monotonic(), time.thread_time()
         try:
             if self._tracked.stage is Stage.OVER and not self.final:
-                if not self._aside.close():
+                if not self._large_file_queue.close():
                     return _LONGEST_PAUSE  # the thread that sends a large file ends the pause
                 self._begin_final_passes(began)
-            while (outcome := self._aside.take_up()) is not None:
+            while (outcome := self._large_file_queue.next_outcome()) is not None:
                 self._settle(outcome)
             finished = self._send_files(channel, until=began + _TURN)
             self._cpu_seconds += time.thread_time() - cpu
@@ -160,16 +160,18 @@ class ReplicaOutputs:
 
     def send_large_file(self, channel: Channel) -> bool:
         """Send the next large file of the running job; False when none waits."""
-        found = self._aside.next()
+        found = self._large_file_queue.next_file()
         if found is not None:
-            self._aside.end(tried(found, partial(self._put, found, channel, self._slots)))
+            self._large_file_queue.end(
+                attempt(found, partial(self._put, found, channel, self._slots))
+            )
         return found is not None
 
     def file(self, name: str) -> _FileState:
         return self.files.setdefault(name, _FileState())
 
     def _begin_final_passes(self, now: float) -> None:
-        while (outcome := self._aside.take_up()) is not None:
+        while (outcome := self._large_file_queue.next_outcome()) is not None:
             if outcome.error is None:
                 self._settle(outcome)
         self._pass = None
@@ -204,7 +206,7 @@ class ReplicaOutputs:
         if self._is_sent(found):
             state.changing = False
             return False
-        if state.refused == found.mark or self._aside.has(found.name):
+        if state.refused == found.mark or self._large_file_queue.has(found.name):
             return False
         if self.final:
             if found.size >= _LARGE and not self.large:
@@ -212,12 +214,12 @@ class ReplicaOutputs:
                 return False
             return True
         now = time.time()
-        rests = scan.rests(found, now=now, was_changing=state.changing)
-        state.changing = not scan.rests(found, now=now, was_changing=False)
-        if not rests or time.monotonic() < state.not_before:
+        is_settled = scan.is_settled(found, now=now, was_changing=state.changing)
+        state.changing = not scan.is_settled(found, now=now, was_changing=False)
+        if not is_settled or time.monotonic() < state.not_before:
             return False
         if found.size >= _LARGE_WHILE_RUNNING:
-            if self._aside.add(found):
+            if self._large_file_queue.add(found):
                 self._large_queue.put(self._tracked)
             return False
         return True
@@ -244,7 +246,7 @@ class ReplicaOutputs:
 
     def _send(self, found: Found, channel: Channel) -> None:
         slots = self._slots if self.large else None
-        self._settle(tried(found, partial(self._put, found, channel, slots)))
+        self._settle(attempt(found, partial(self._put, found, channel, slots)))
 
     def _put(self, found: Found, channel: Channel, slots: Slots | None) -> Sent:
         """Send one file: nothing if the server has it, the rest if it grew, in parts if it is
@@ -255,14 +257,14 @@ class ReplicaOutputs:
             return found, ""
         with file:
             scan.refuse_sparse(found, file)
-            now = scan.found_again(found, file)
+            now = scan.refreshed(found, file)
             known, prefix = self._sent.sha256(now), self._sent.prefix(now)
             digest = _send.same(now, file, known) if known else None
             if prefix is not None:
                 digest = _send.put_growth(tracked, now, file, prefix, channel, slots)
             if digest is None and now.size >= _multipart.least(tracked):
                 digest = self._put_parts(now, file, channel, slots)
-                if digest is None and scan.found_again(now, file).mark != now.mark:
+                if digest is None and scan.refreshed(now, file).mark != now.mark:
                     return None
             if digest is None:
                 digest = _send.put_whole(tracked, now, file, channel)

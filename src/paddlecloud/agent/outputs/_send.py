@@ -77,9 +77,9 @@ def _read(found: Found, root: Path) -> tuple[Found, bytes] | None:
         if file is None:
             return None
         with file:
-            before = scan.found_again(found, file)
+            before = scan.refreshed(found, file)
             data = file.read(LARGEST + 1)
-            unchanged = scan.found_again(found, file).mark == before.mark
+            unchanged = scan.refreshed(found, file).mark == before.mark
     except OSError:
         return None
     return (before, data) if unchanged and len(data) == before.size <= LARGEST else None

@@ -116,7 +116,7 @@ def has_any(root: Path) -> bool:
     return found
 
 
-def rests(found: Found, *, now: float, was_changing: bool) -> bool:
+def is_settled(found: Found, *, now: float, was_changing: bool) -> bool:
     """Whether a file of a running job may be sent now (`now` is the time of day).
 
     A file that was changing in the last pass as well (`was_changing`) is sent as it is: otherwise a
@@ -147,7 +147,7 @@ def open_inside(found: Found, root: Path) -> IO[bytes] | None:
     return os.fdopen(again, "rb", buffering=0)
 
 
-def found_again(found: Found, file: IO[bytes]) -> Found:
+def refreshed(found: Found, file: IO[bytes]) -> Found:
     """`found` as the open file is now."""
     return replace(found, mark=_mark(os.fstat(file.fileno())))
 

@@ -12,16 +12,15 @@ import os
 import signal
 import time
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from paddlecloud.agent.replica import records
 from paddlecloud.agent.sandbox import cgroups
 from paddlecloud.agent.supervisor import orphans, processes, supervisor
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-    from typing import Any
 
     from paddlecloud.agent.replica.records import ExitRecord, StopRecord
     from paddlecloud.agent.supervisor.zygote import Spawner
@@ -141,7 +140,7 @@ def reap_leftovers(root: Path, spawner: Spawner | None, *, seconds: float = 10.0
     # A record that a full disk truncated proves nothing.
     if run.get("boot_id", processes.boot_id()) != processes.boot_id():
         return Reaped(all_ended=True)
-    search = _Search(root, run, spawner)
+    search = _Leftovers(root, run, spawner)
     deadline = time.monotonic() + seconds
     clean = 0
     while clean < _CLEAN_ROUNDS:
@@ -185,7 +184,7 @@ def _wake_supervisor(root: Path) -> bool:
         os.close(fd)
 
 
-class _Search:
+class _Leftovers:
     """Finds and kills the processes of one LOST replica."""
 
     def __init__(self, root: Path, run: Any, spawner: Spawner | None) -> None:

@@ -69,7 +69,7 @@ class Lifecycle:
         self._last_round = self._round
         for tracked in self._context.registry.all():
             unknown = tracked.stage is Stage.ORDERED or tracked.fence < 0
-            if unknown and tracked.named < self._last_round:
+            if unknown and tracked.listed_round < self._last_round:
                 self.expel(tracked)
             else:
                 self._delete_if_unlisted(tracked)
@@ -86,7 +86,7 @@ class Lifecycle:
             return
         if tracked is None:
             tracked = self._context.registry.add(self._new(order))
-        tracked.named = self._round
+        tracked.listed_round = self._round
         self._update(tracked, order)
         if want == "stop":
             self._stop(tracked, StopRequest(grace=float(order["grace"]), cause=str(order["cause"])))
@@ -128,7 +128,7 @@ class Lifecycle:
         self._context.wake_reporter()
 
     def _delete_if_unlisted(self, tracked: Tracked) -> None:
-        if tracked.stage is Stage.DONE and tracked.named < self._last_round:
+        if tracked.stage is Stage.DONE and tracked.listed_round < self._last_round:
             self._release(tracked)
 
     def _release(self, tracked: Tracked) -> None:
@@ -172,7 +172,7 @@ class Lifecycle:
         if tracked is None:
             self._cleanup.discard(root)
             return
-        tracked.asked = True
+        tracked.spawned = True
         self._context.registry.add(tracked)
         if tracked.fence >= 0 and inspect.inspect(root).phase is Phase.NOT_STARTED:
             # The order comes again and starts it; a supervisor that was started is found by then.

@@ -202,7 +202,7 @@ class Starters:
         if tracked.stage is Stage.LAUNCHED and _phase(tracked) is not Phase.NOT_STARTED:
             return _Next.DONE
         launch = None
-        if not tracked.asked:
+        if not tracked.spawned:
             if tracked.stop is not None:
                 return self._end_before_it_runs(tracked, tracked.stop)
             launch = self._prepare(tracked, channel, may_fetch=may_fetch)
@@ -403,7 +403,7 @@ class Starters:
         tree = launch.get("tree")
         if tree and tracked.id not in self._held_trees:
             self._hold_tree(tracked, hold(tree))  # an earlier agent wrote the order
-        tracked.asked = True
+        tracked.spawned = True
         tracked.launches += 1
         self._context.spawner.spawn(launch)
         self._set_launched(tracked)
@@ -426,23 +426,23 @@ class Starters:
 
     def _failed(self, tracked: Tracked, error: Exception) -> _Next:
         """End the replica if it certainly does not run and another try is pointless."""
-        if isinstance(error, Retry) and tracked.stop is not None and not tracked.asked:
+        if isinstance(error, Retry) and tracked.stop is not None and not tracked.spawned:
             return self._end_before_it_runs(tracked, tracked.stop)
         if isinstance(error, Unauthenticated):
             self._context.link.renew_keys()
-        if tracked.asked:
+        if tracked.spawned:
             # It may run, so its records are inspected.
             self._set_launched(tracked)
             self._context.wake_reporter()
         if is_internal_error(error):
             tracked.internal_errors += 1
         pointless = is_internal_error(error) and tracked.internal_errors >= _MAX_INTERNAL_ERRORS
-        if tracked.asked or (isinstance(error, Retry | Unauthenticated) and not pointless):
+        if tracked.spawned or (isinstance(error, Retry | Unauthenticated) and not pointless):
             message = notices.from_final_error(error)
             if message != tracked.last_error:
                 self._context.log.warning(f"cannot be started yet: {error}", tracked.id)
             tracked.last_error = message
-            if not tracked.asked and isinstance(error, PaddleCloudError):
+            if not tracked.spawned and isinstance(error, PaddleCloudError):
                 self._hold(tracked, notices.from_error(error))
             return _Next.RETRY
         if isinstance(error, OSError):

@@ -194,25 +194,25 @@ def found(name: str) -> scan.Found:
 
 
 def test_a_thread_is_asked_for_once_and_again_when_it_found_nothing_left() -> None:
-    waiting = _large_files.Aside()
+    waiting = _large_files.LargeFileQueue()
     assert [waiting.add(found("a")), waiting.add(found("b"))] == [True, False]
     for name in "ab":
-        assert waiting.next() == found(name)
-        waiting.end(_large_files.tried(found(name), lambda: None))
-    assert waiting.next() is None
+        assert waiting.next_file() == found(name)
+        waiting.end(_large_files.attempt(found(name), lambda: None))
+    assert waiting.next_file() is None
     assert waiting.has("output/a")
     assert waiting.add(found("c"))
-    assert [waiting.take_up() is None for _ in range(3)] == [False, False, True]
+    assert [waiting.next_outcome() is None for _ in range(3)] == [False, False, True]
     assert not waiting.has("output/a")
 
 
 def test_after_the_end_only_the_one_under_way_is_waited_for() -> None:
-    waiting = _large_files.Aside()
+    waiting = _large_files.LargeFileQueue()
     waiting.add(found("a"))
     waiting.add(found("b"))
-    waiting.next()
+    waiting.next_file()
     assert not waiting.close()
     assert not waiting.has("output/b")
-    waiting.end(_large_files.tried(found("a"), lambda: None))
+    waiting.end(_large_files.attempt(found("a"), lambda: None))
     assert waiting.close()
-    assert waiting.next() is None
+    assert waiting.next_file() is None

@@ -117,7 +117,7 @@ class Sender(threading.Thread):
     def run(self) -> None:
         with (self._tracked.root / self._found.name).open("rb") as file:
             channel, bucket = cast("Any", Channel()), cast("Any", self._bucket)
-            found = scan.found_again(self._found, file)
+            found = scan.refreshed(self._found, file)
             put = _multipart.put
             self.digest = put(self._tracked, found, file, channel, bucket, self._slots)
 
@@ -181,7 +181,7 @@ def put(
     (found,) = scan.scan(folder)
     tracked = Tracked(id="r", fence=1, root=folder, run=None, acked=0)
     with (folder / found.name).open("rb") as file:
-        sent, line = scan.found_again(found, file), cast("Any", channel)
+        sent, line = scan.refreshed(found, file), cast("Any", channel)
         return _multipart.put(tracked, sent, file, line, cast("Any", bucket), None, progress)
 
 

@@ -91,7 +91,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 def test_it_is_launched_with_its_directories(scene: Scene) -> None:
     tracked = scene.start(scene.replica())
     eventually(lambda: not tracked.queued)
-    assert (tracked.stage, tracked.asked, tracked.launches) == (Stage.LAUNCHED, True, 1)
+    assert (tracked.stage, tracked.spawned, tracked.launches) == (Stage.LAUNCHED, True, 1)
     assert scene.spawner.asked[0]["command"] == "true"
     names = sorted(path.name for path in tracked.root.iterdir())
     assert names == ["home", "log", "mount", "order.json", "output", "stdout.log", "tmp", "work"]
