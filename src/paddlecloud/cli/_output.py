@@ -288,7 +288,7 @@ def visible(text: str) -> str:
     """Text without a letter that a terminal obeys or that breaks a row."""
     if text.isprintable():
         return text
-    from paddlecloud.client.display import escaped  # noqa: PLC0415 - few names need it
+    from paddlecloud.client.file_names import escaped  # noqa: PLC0415 - few names need it
 
     return escaped(text)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from time import monotonic, sleep
 
 from paddlecloud.client import _response_schemas
-from paddlecloud.client.display import shown
+from paddlecloud.client.file_names import shown
 from paddlecloud.client.response_checks import number, refuse
 from paddlecloud.client.sdk import Client, Job
 from paddlecloud.model.errors import Retry

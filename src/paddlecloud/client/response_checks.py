@@ -262,7 +262,7 @@ def _is_url(value: str) -> bool:
 
 def _shortened(key: str) -> str:
     """A key that the server chose, as it can be shown to a person."""
-    from paddlecloud.client.display import shown  # noqa: PLC0415 - seldom needed
+    from paddlecloud.client.file_names import shown  # noqa: PLC0415 - seldom needed
 
     return shown(key[:_LONGEST_SHOWN])
 

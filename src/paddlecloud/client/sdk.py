@@ -435,7 +435,7 @@ def _path_of(given: str | os.PathLike[str]) -> str:
         if b"\0" in os.fsencode(path):
             raise ValueError("embedded null byte")
     except (TypeError, ValueError) as error:
-        from paddlecloud.client.display import shown  # noqa: PLC0415 - seldom needed
+        from paddlecloud.client.file_names import shown  # noqa: PLC0415 - seldom needed
 
         raise Invalid("download_failed", path=shown(str(given)), reason=str(error)) from None
     return path

@@ -10,7 +10,7 @@ import os
 from time import time
 
 from paddlecloud.client import _response_schemas
-from paddlecloud.client.display import few, shown
+from paddlecloud.client.file_names import few, shown
 from paddlecloud.client.scan import git as scan_git
 from paddlecloud.client.scan.walk import scan as scanned
 from paddlecloud.client.upload.blobs import upload

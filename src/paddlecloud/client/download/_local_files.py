@@ -12,8 +12,8 @@ from shutil import rmtree
 from stat import S_ISREG
 from typing import TYPE_CHECKING
 
-from paddlecloud.client.display import shown
 from paddlecloud.client.download.listing import NAME_TWICE
+from paddlecloud.client.file_names import shown
 from paddlecloud.model.errors import Conflict, Invalid
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ from threading import Lock
 from time import gmtime, sleep, strftime, time
 from typing import TYPE_CHECKING
 
-from paddlecloud.client.display import alike, few, folded, shown
 from paddlecloud.client.download import _presigned, _ranges
 from paddlecloud.client.download._local_files import (
     Writer,
@@ -35,6 +34,7 @@ from paddlecloud.client.download.staging import (
     Staging,
     records_in,
 )
+from paddlecloud.client.file_names import alike, few, folded, shown
 from paddlecloud.client.response_checks import number, refuse, whole_number
 from paddlecloud.model.errors import Conflict, Invalid, NotFound, Retry
 from paddlecloud.model.files.path_rules import means

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from paddlecloud.client import _response_schemas
 from paddlecloud.client._transport import MAX_LISTING
-from paddlecloud.client.display import shown, why_not
+from paddlecloud.client.file_names import shown, why_not
 from paddlecloud.model.errors import Invalid, NotFound
 from paddlecloud.model.files.path_rules import means
 

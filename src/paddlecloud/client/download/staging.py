@@ -19,7 +19,6 @@ from contextlib import suppress
 from stat import S_ISDIR
 from typing import TYPE_CHECKING
 
-from paddlecloud.client.display import CUT_DOWNLOAD, shown
 from paddlecloud.client.download._journal import Journal, Record, read_journal, stamp_of
 from paddlecloud.client.download._local_files import (
     intact_ranges,
@@ -27,6 +26,7 @@ from paddlecloud.client.download._local_files import (
     remove,
 )
 from paddlecloud.client.download._symlinks import is_barred, make_links
+from paddlecloud.client.file_names import CUT_DOWNLOAD, shown
 from paddlecloud.model.errors import Conflict, Invalid
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import os
 import re
 import stat
 
-from paddlecloud.client.display import shown
+from paddlecloud.client.file_names import shown
 from paddlecloud.client.scan.walk import GITS_IGNORE_FILE, OUR_IGNORE_FILE, unreadable
 from paddlecloud.model.errors import Invalid, PaddleCloudError
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from time import monotonic
 
-from paddlecloud.client.display import few
+from paddlecloud.client.file_names import few
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

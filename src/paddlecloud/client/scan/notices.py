@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from heapq import nlargest
 
-from paddlecloud.client.display import few, shown
+from paddlecloud.client.file_names import few, shown
 from paddlecloud.messages import joined, words
 from paddlecloud.model.errors import Invalid
 from paddlecloud.model.units import format_size

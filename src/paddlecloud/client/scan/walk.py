@@ -17,7 +17,7 @@ import stat
 from errno import EACCES
 from json import dumps
 
-from paddlecloud.client.display import CUT_DOWNLOAD, check_name, is_plain, shown, why_not
+from paddlecloud.client.file_names import CUT_DOWNLOAD, check_name, is_plain, shown, why_not
 from paddlecloud.client.scan import notices
 from paddlecloud.client.scan._secrets import (
     CLIENT_CONF,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from zlib import crc32
 
 from paddlecloud.client import _response_schemas
-from paddlecloud.client.display import shown
+from paddlecloud.client.file_names import shown
 from paddlecloud.client.response_checks import refuse
 from paddlecloud.client.upload._scanned_file import ScannedFile
 from paddlecloud.transfer.parts import PartSender, Target, Upload

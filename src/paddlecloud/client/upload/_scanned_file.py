@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from paddlecloud.client.display import shown
+from paddlecloud.client.file_names import shown
 from paddlecloud.client.scan.walk import stamp, unreadable
 from paddlecloud.model.errors import Conflict
 

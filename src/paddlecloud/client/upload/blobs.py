@@ -12,7 +12,7 @@ import os
 
 from paddlecloud.client import _response_schemas
 from paddlecloud.client._transport import MAX_LISTING
-from paddlecloud.client.display import shown
+from paddlecloud.client.file_names import shown
 from paddlecloud.client.response_checks import refuse
 from paddlecloud.client.scan.walk import BIG, BLOCK, stamp, unreadable
 from paddlecloud.model.errors import Conflict, PaddleCloudError, Retry

@@ -16,7 +16,7 @@ import stat
 from contextlib import suppress
 
 from paddlecloud.client import _response_schemas
-from paddlecloud.client.display import shown
+from paddlecloud.client.file_names import shown
 from paddlecloud.client.scan.walk import stamp, unreadable
 from paddlecloud.model.errors import Conflict, NotFound
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from paddlecloud.client import _response_schemas
 from paddlecloud.client._transport import DONE, MAX_LISTING
-from paddlecloud.client.display import few, shown
+from paddlecloud.client.file_names import few, shown
 from paddlecloud.client.response_checks import refuse
 from paddlecloud.client.scan.walk import BLOCK, unreadable
 from paddlecloud.client.upload._scanned_file import ScannedFile

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.client.display import check_name, shown
 from paddlecloud.client.download.staging import staging_dir
+from paddlecloud.client.file_names import check_name, shown
 from paddlecloud.client.scan import walk as scan_walk
 from paddlecloud.client.scan.walk import scan
 from paddlecloud.messages import LANGUAGES, render
