@@ -4,6 +4,7 @@ answer, and requires nothing that a server does not promise."""
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -82,9 +83,15 @@ def answer_of(name: str) -> Any:
 @pytest.mark.parametrize("name", ANSWERS)
 @given(data=st.data())
 def test_whatever_a_server_may_answer_is_taken(name: str, data: st.DataObject) -> None:
-    drawn = data.draw(values(inspect.type_info(answer_of(name))))
+    drawn = data.draw(responses(name))
     value = msgspec.json.decode(msgspec.json.encode(drawn))
     check(value, ANSWERS[name])
+
+
+@cache
+def responses(name: str) -> st.SearchStrategy[Any]:
+    """What the server may answer there; built once, which takes longer than an example."""
+    return values(inspect.type_info(answer_of(name)))
 
 
 def values(kind: Any, field: str = "") -> st.SearchStrategy[Any]:

@@ -513,7 +513,15 @@ MEMORY = """
 
 
 @pytest.mark.parametrize(
-    "case", ["size", "rows", "brackets", "endless JSON", "endless error", "endless file"]
+    "case",
+    [
+        pytest.param("size", marks=pytest.mark.slow),
+        pytest.param("rows", marks=pytest.mark.slow),
+        "brackets",
+        "endless JSON",
+        "endless error",
+        "endless file",
+    ],
 )
 def test_memory_is_bounded(tmp_path: Path, case: str) -> None:
     program = [sys.executable, "-c", textwrap.dedent(MEMORY), case, str(tmp_path / "got")]

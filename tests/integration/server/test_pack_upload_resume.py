@@ -30,7 +30,15 @@ class CutOnce:
             return None if before < self._at <= self.sent else data
 
 
-@pytest.mark.parametrize("at", [5 * MB, 7 * MB, 12 * MB, 23 * MB])
+@pytest.mark.parametrize(
+    "at",
+    [
+        pytest.param(5 * MB, marks=pytest.mark.slow),
+        7 * MB,
+        pytest.param(12 * MB, marks=pytest.mark.slow),
+        pytest.param(23 * MB, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize(("count", "size"), [(24, MB), (480, MB // 20)])
 def test_a_cut_costs_a_twentieth_at_most(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, count: int, size: int
