@@ -103,7 +103,7 @@ def make_repository(root: Path) -> None:
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
-    "seeds", [range(200), pytest.param(range(200, 800), marks=pytest.mark.slow)], ids=repr
+    "seeds", [range(50), pytest.param(range(50, 800), marks=pytest.mark.slow)], ids=repr
 )
 def test_git_agrees_on_generated_trees(tmp_path: Path, seeds: range) -> None:
     """All trees lie in one repository, so that git is started once."""
