@@ -29,7 +29,7 @@ from paddlecloud.errors import PaddleCloudError
 from tests.integration.faults.home import Home, until
 from tests.integration.gangs.gang_home import GangHome, a_gang_home
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.chaos(seconds=120), pytest.mark.timeout(600)]
 
 SEED = int(os.environ.get("PADDLECLOUD_CHAOS_SEED", "20200517"))
 CHANGES = int(os.environ.get("PADDLECLOUD_CHAOS_CHANGES", "200"))

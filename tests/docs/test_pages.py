@@ -57,6 +57,7 @@ NOT_RUN = {
     'paddlecloud submit_job --files=job --start_cmd="python train.py" '
     "--requirements=requirements.txt --watch_mode=1": "it installs 400 MB",
 }
+SLOW = pytest.mark.slow(seconds=3)
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def session(tmp_path: Path) -> Iterator[Session]:
 
 
 def read_first(page: Path) -> bool:
-    """The pages that everybody begins with run with the fast tests, the others with the slow.
+    """The pages that readers start with run with the fast tests, the others with the slow.
 
     The Chinese ones have the commands of the English."""
     return page.parent.name != "how-to" and not page.name.endswith(".zh.md")
@@ -76,10 +77,7 @@ def read_first(page: Path) -> bool:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "page",
-    [
-        pytest.param(page, id=name_of(page), marks=() if read_first(page) else pytest.mark.slow)
-        for page in RUN
-    ],
+    [pytest.param(page, id=name_of(page), marks=() if read_first(page) else SLOW) for page in RUN],
 )
 def test_a_page_runs_as_it_is_written(page: Path, tmp_path: Path) -> None:
     """In its language, and it leaves directory and home of the terminal for the next page."""

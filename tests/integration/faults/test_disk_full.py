@@ -15,7 +15,7 @@ import pytest
 from tests.integration.faults.disk import Disk, diagnosis, disk_for
 from tests.integration.faults.home import Home, job_id_of, until
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(seconds=6)
 
 MIB = 1024 * 1024
 

@@ -18,7 +18,7 @@ import pytest
 from paddlecloud.client.sdk import Job
 from tests.integration.gangs.gang_home import GangHome
 
-pytestmark = [pytest.mark.slow]
+pytestmark = [pytest.mark.slow(seconds=60)]
 ROUNDS = 200
 AT_ONCE = 20
 LEAST = 40

@@ -24,7 +24,7 @@ from tests.living import files_below
 from tests.ports import free_port
 from tests.s3 import reader_settings
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(seconds=10)
 
 NAMED = ("NAME", "EMAIL")
 SETTINGS = """

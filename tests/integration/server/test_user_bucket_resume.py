@@ -23,7 +23,7 @@ from tests.integration.server.test_several_servers import end_of
 from tests.integration.server.test_user_buckets import Laptop, asked, until
 from tests.integration.server.world import a_submit
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow(seconds=10), pytest.mark.timeout(400)]
 
 SIZE = 110_000_000
 # Under its name at once: what an agent sees grow it sends more than once anyway.

@@ -29,7 +29,7 @@ from tests.integration.server.process import ServerProcess
 from tests.living import contents_below, files_below
 from tests.s3 import reader_settings, writer_settings
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(seconds=6)
 
 SETTINGS = """
 [private_store]

@@ -35,7 +35,7 @@ from tests.integration.agent.whole.test_environments import (
 from tests.integration.agent.whole.world import World, alive
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.slow(seconds=10),
     pytest.mark.timeout(300),
     pytest.mark.skipif(sys.platform != "linux", reason="needs control groups and /proc"),
 ]
