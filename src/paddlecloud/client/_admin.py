@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Admin:
-    """Users, everybody's keys and jobs, pools, the audit."""
+    """Users, the keys and jobs of all users, pools, the audit log."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -24,7 +24,7 @@ class Admin:
         self._pages = client.transport.pages
 
     def users(self) -> Rows:
-        """Everybody, by id."""
+        """All users, by id."""
         return self._pages(
             "/admin/users", "users", "after", {}, None, schema=_response_schemas.USERS
         )
@@ -44,18 +44,18 @@ class Admin:
         )
 
     def delete_user(self, user_id: str) -> None:
-        """Forget a user who has neither jobs nor files."""
+        """Delete a user who has neither jobs nor files."""
         self._transport.post(f"{_user(user_id)}/delete", {}, schema=DONE)
 
     def tokens(self, user: str | None = None, *, revoked: bool = False) -> Rows:
-        """Everybody's keys, or one user's, without their secrets."""
+        """The keys of all users, or of one, without their secrets."""
         query = {"user": user, "revoked": int(revoked)}
         return list(
             self._transport.get("/admin/tokens", query, schema=_response_schemas.TOKENS)["tokens"]
         )
 
     def create_token(self, user_id: str, *, name: str = "", scope: str = "full") -> dict[str, Any]:
-        """A pair of keys for a user; nobody can ask for its `sk` again."""
+        """A pair of keys for a user; its `sk` is returned only now."""
         path = f"{_user(user_id)}/tokens"
         asked = {"name": name, "scope": scope}
         return self._transport.post(path, asked, schema=_response_schemas.NEW_TOKEN)
@@ -65,7 +65,7 @@ class Admin:
         return self._transport.post(path, {}, schema=_response_schemas.TOKEN, idempotent=True)
 
     def jobs(self, *, limit: int | None = 50, **filters: str | None) -> Rows:
-        """Everybody's jobs, newest first; owner, state and name may be given."""
+        """The jobs of all users, newest first; owner, state and name may be given."""
         return self._pages(
             "/admin/jobs", "jobs", "before", filters, limit, schema=_response_schemas.JOBS
         )

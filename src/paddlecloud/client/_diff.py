@@ -1,6 +1,6 @@
 """What two jobs differ in: their files, their parameters and their environments.
 
-A pure comparison of what the server says of each; showing it is the caller's work.
+A pure comparison of what the server returns for each; the caller prints it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 #: Kept beside the parameters because each of them has many values of its own.
 _ENVIRONMENTS = ("env", "inherited_env", "git")
-#: Told by the files.
-_UNTOLD = ("snapshot", "directory")
+#: Compared as files.
+_OMITTED = ("snapshot", "directory")
 
 
 def diff(transport: Transport, first: str, second: str) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def diff(transport: Transport, first: str, second: str) -> dict[str, Any]:
 
 def parameters(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Parameters of submit_job that are not the same."""
-    left_out = (*_ENVIRONMENTS, *_UNTOLD)
+    left_out = (*_ENVIRONMENTS, *_OMITTED)
     one, two = (
         {name: value for name, value in spec.items() if name not in left_out}
         for spec in (first, second)
@@ -67,8 +67,8 @@ def files(
 ) -> list[dict[str, Any]]:
     """Files that are only in one, or not the same in both: by path, with what is known of each.
 
-    `tags` of a job say what its files are called in its own bucket: of these no sha256 is known.
-    Two files of which nothing tells that they are the same count as different.
+    `tags` of a job are the ETags of its files in its own bucket: of these no sha256 is known. Two
+    files that are not known to be the same count as different.
     """
     one, two = (
         {row[0]: _described(row, known) for row in rows}
@@ -79,8 +79,8 @@ def files(
         {
             "path": path,
             "change": _change(path, one, two),
-            "first": _told(one.get(path)),
-            "second": _told(two.get(path)),
+            "first": _without_tag(one.get(path)),
+            "second": _without_tag(two.get(path)),
         }
         for path in changed
     ]
@@ -105,14 +105,14 @@ def _described(row: Sequence[Any], tags: Mapping[str, str] | None) -> dict[str, 
 
 
 def _is_same(one: Mapping[str, Any] | None, two: Mapping[str, Any] | None) -> bool:
-    """A tag tells as much of a content as a digest, but only about another tag.
+    """A tag identifies a blob as a digest does, but only against another tag.
 
     Most are its MD5; one that is not, of a file that came in parts, may differ for equal contents.
     """
     return one is not None and one == two and one["tag"] != ""
 
 
-def _told(described: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _without_tag(described: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if described is None:
         return None
     return {name: value for name, value in described.items() if name != "tag"}

@@ -55,7 +55,7 @@ class Reconnection:
         """The server answered."""
         self.begun = self._may_wait = True
         self._since, self._next = None, 0.05
-        self._client.waiting_told = False
+        self._client.waiting_noted = False
 
     def pause(self, error: Retry, deadline: float | None = None) -> None:
         """Sleep before the next attempt, or raise the error if no other is worth it."""
@@ -77,8 +77,8 @@ class Reconnection:
     def _report(self, error: Retry) -> None:
         """Once for every absence, however many followers share this client."""
         client = self._client
-        if not client.waiting_told and client.note is not None:
-            client.waiting_told = True
+        if not client.waiting_noted and client.note is not None:
+            client.waiting_noted = True
             client.note("server_awaited", reason=error.text(client.config.lang))
 
 

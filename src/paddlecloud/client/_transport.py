@@ -259,7 +259,7 @@ class Transport:
 def _content(
     body: bytes | memoryview = b"", sha256: str = UNSIGNED, crc32: str = "", encoding: str = ""
 ) -> tuple[bytes | memoryview, dict[str, str]]:
-    """The body and what is said of it: bytes are JSON, a view is anything else."""
+    """The body and its headers: bytes are JSON, a view is anything else."""
     if isinstance(body, bytes):
         if not body:
             return b"", {CONTENT_SHA256: EMPTY_SHA256}

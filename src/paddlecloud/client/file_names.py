@@ -1,5 +1,7 @@
-"""Names of files: what a person is told of one that not every system can hold, and how one is
-shown. The rules are those of `model.files.path_rules`, and that it is text."""
+"""File names for people: how one is shown, and why one is refused.
+
+The rules are those of `model.files.path_rules`; in addition a name has to be text.
+"""
 
 from __future__ import annotations
 
@@ -48,11 +50,11 @@ def few(paths: Sequence[str], most: int = 3) -> str:
 
 def alike(paths: Iterable[str]) -> frozenset[str]:
     """Names that differ only in how they are written, `folded`: on some systems they are one."""
-    seen: set[str] = set()
+    found: set[str] = set()
     twice: set[str] = set()
     for path in paths:
         name = folded(path)
-        (twice if name in seen else seen).add(name)
+        (twice if name in found else found).add(name)
     return frozenset(twice)
 
 
@@ -66,7 +68,7 @@ def folded(name: str) -> str:
 
 
 def is_plain(path: str) -> bool:
-    """Whether a name that a directory gave needs no further look: nearly all are plain."""
+    """Whether a name from a directory listing needs no further check: nearly all are plain."""
     return path.isascii() and len(path) < 250 and "\\" not in path
 
 

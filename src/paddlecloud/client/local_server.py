@@ -1,12 +1,11 @@
-"""Finds the embedded server of this person, and starts, replaces or stops it.
+"""Finds, starts, replaces and stops the embedded server of a user.
 
-Three files of `<home>/server` tell everything: `lock` is held by a running server for its life (a
-pid can lie, a lock cannot), `server.json` says where it listens and which start it is, and
-`start.lock` is held by whoever is starting one, so two commands at once start one server. A fourth,
-`settings.json`, outlives a stop: it names the settings file of the last start, because a team's
-home that came up as an embedded server would run everybody's jobs with the rights of its owner. The
-usual case is reading two small files; everything else is imported when it is needed.
-What the server does is its own business: it is started as a process, never imported.
+The state is in `<home>/server`: a running server holds `lock` for its life (a pid may be reused, a
+lock may not), `server.json` has its URL and the id of its start, and a client that starts a server
+holds `start.lock`, so two commands at once start one. `settings.json` outlives a stop: it names the
+settings file of the last start, because a team server that was restarted without its settings would
+run the jobs of all users with the rights of its owner. Usually two small files are read; everything
+else is imported when it is needed. The server is started as a process, never imported.
 """
 # Every command comes through here, and importing pathlib costs 8 ms.
 # ruff: noqa: PTH103, PTH108, PTH110, PTH115, PTH116, PTH118, PTH123, PTH208
@@ -39,8 +38,8 @@ START_TRIES = 3
 STOP_DEADLINE = 10.0
 #: A healthy server on loopback answers within milliseconds.
 HEALTH_TIMEOUT = 2.0
-#: Bytes that fit on a disk with any room at all, and those that a start needs about.
-_PAGE, _ROOM = 4096, 1 << 20
+#: Bytes that fit on a disk with any space at all, and those that a start needs about.
+_PAGE, _START_SPACE = 4096, 1 << 20
 #: Settings of the client; the server and the jobs below it must not see them: what a process was
 #: started with can be read for as long as it lives.
 _KEYS = ("AK", "SK", "BOS_AK", "BOS_SK", "BOS_SESSION_TOKEN")
@@ -53,9 +52,9 @@ _children: list[subprocess.Popen[bytes]] = []
 
 
 def find(home: str) -> Endpoint | None:
-    """Where the files say it is, if it holds its lock; the first request tells the rest.
+    """The endpoint in server.json, if the server holds its lock.
 
-    After a crash any program may sit at the address, even one that never answers.
+    Only the first request shows whether it answers: after a crash any program may listen there.
     """
     info = read_info(home)
     if not info or info["version"] != __version__ or not is_alive(home):
@@ -86,10 +85,10 @@ def ensure(
     that runs with another one is refused. `fresh`: it is to start without the database that its
     home lost; refused if one runs.
 
-    `note(code, **params)` hears what takes long; `lang` is the language in which a server that
-    cannot start says why. An older server than this program is replaced;
-    a newer one is kept, because going back would meet a database it does not know. Without `wake`
-    a server that somebody stopped stays stopped, and only one that crashed is started again.
+    `note(code, **params)` is called for what takes long; `lang` is the language of the reason why a
+    server cannot start. A server older than this program is replaced; a newer one is kept, because
+    an older one cannot open its database. Without `wake` a server that was stopped stays stopped,
+    and only one that crashed is started again.
     """
     _reap()
     _make_folder(home)
@@ -108,12 +107,12 @@ def ensure(
         _check_start(home, environ, wake)
         settings = settings or _settings_before(home, known)
         if old is not None:
-            _tell(note, "server_replaced", old=old, new=__version__)
+            _notify(note, "server_replaced", old=old, new=__version__)
             stop(home)
-        if told := settings or _team_settings(home):  # a server of a team, mostly
-            _tell(note, "server_starting_with", path=told)
+        if path := settings or _team_settings(home):  # mostly a team server
+            _notify(note, "server_starting_with", path=path)
         else:
-            _tell(note, "server_starting")
+            _notify(note, "server_starting")
         words = command(home, settings, "--lang", lang, *(["--fresh"] if fresh else []))
         return _start(home, server_environ(environ), gone, words)
 
@@ -128,7 +127,7 @@ def is_alive(home: str) -> bool:
     except OSError as error:
         raise _unusable(_file(home, "lock"), error) from error
     try:
-        # Shared: two who only look must not take each other for a server.
+        # Shared: two clients that only check must not take each other for a server.
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -158,14 +157,14 @@ def stop(home: str, deadline: float = STOP_DEADLINE) -> bool:
         _bury(read_info(home), until)
         return False
     info = read_info(home)
-    told = False
-    while is_alive(home) and (not told or _same_start(home, info)):
+    signalled = False
+    while is_alive(home) and (not signalled or _same_start(home, info)):
         if monotonic() > until:
             raise Unreachable("server_does_not_stop", home=home, seconds=f"{deadline:g}")
-        if not told:
-            # While it starts or goes down there is no server.json to trust: look again.
+        if not signalled:
+            # While it starts or stops there is no valid server.json: read it again.
             info = read_info(home)
-            told = bool(info) and _holds_lock(info, home) and _signal(info["pid"], SIGTERM)
+            signalled = bool(info) and _holds_lock(info, home) and _signal(info["pid"], SIGTERM)
         _reap()
         sleep(0.01)
     _bury(info, until)
@@ -300,8 +299,8 @@ def command(home: str, settings: str = "", *more: str) -> list[str]:
 
 
 def _team_settings(home: str) -> str:
-    """The file in its home that a server reads when it is told no other, if that makes it one of a
-    team; else empty. Whether the file is right is told by the server."""
+    """The settings file in the home that a server reads by default, if it makes it a team server;
+    else empty. The server validates it."""
     path = os.path.join(home, "server.toml")
     try:
         with open(path, encoding="utf-8") as file:
@@ -325,8 +324,8 @@ def check_installed() -> None:
 
 
 def _start(home: str, environ: Mapping[str, str], gone: str, words: list[str]) -> Endpoint:
-    """Start a server. One that a signal ended said nothing about itself: it is started again."""
-    said_before = _size(log_path(home))
+    """Start a server. One that was ended by a signal logged no reason: it is started again."""
+    log_size = _size(log_path(home))
     for _ in range(START_TRIES):
         process = _spawn(home, environ, words)
         found = _wait_for(home, process, gone)
@@ -335,7 +334,7 @@ def _start(home: str, environ: Mapping[str, str], gone: str, words: list[str]) -
         code = process.wait()
         if code >= 0:
             break
-    raise _died(home, code, said_before)
+    raise _died(home, code, log_size)
 
 
 def _outdated(home: str) -> str | None:
@@ -346,7 +345,7 @@ def _outdated(home: str) -> str | None:
     return str(info["version"]) if _holds_lock(info, home) else None
 
 
-def _tell(note: Note | None, code: str, **params: object) -> None:
+def _notify(note: Note | None, code: str, **params: object) -> None:
     if note is not None:
         note(code, **params)
 
@@ -360,7 +359,7 @@ def _numbers(version: str) -> list[int]:
 
 
 def _spawn(home: str, environ: Mapping[str, str], words: list[str]) -> subprocess.Popen[bytes]:
-    """Start a server that belongs to nobody: own session, nothing inherited but its log."""
+    """Start a server in a session of its own, which inherits nothing but its log."""
     import subprocess  # noqa: PLC0415 - 13 ms that only a start needs
 
     check_installed()
@@ -389,7 +388,7 @@ def _wait_for(
 ) -> Endpoint | None:
     """The endpoint as soon as a server answers; None if there is none to wait for any more.
 
-    `gone` is a start that has ended: whoever sits at its address now is not asked.
+    `gone` is the id of a start that has ended: another program may listen at its URL now.
     """
     until = monotonic() + START_DEADLINE
     while True:
@@ -418,13 +417,13 @@ def _endpoint(home: str, info: Mapping[str, Any]) -> Endpoint | None:
     return Endpoint(info["url"], keys["ak"], keys["sk"], info["boot"])
 
 
-def _died(home: str, code: int, said_before: int) -> Refused:
-    """Why it ended, by the last thing it said; trying again would hear the same.
+def _died(home: str, code: int, log_size: int) -> Refused:
+    """Why it ended, by the last line of its log.
 
-    On a full disk it could say nothing, or half of it: so we ask the disk ourselves.
+    On a full disk it could not log the reason, so the disk is checked first.
     """
-    last = "".join(last_lines(log_path(home), 1, said_before)).strip()
-    reason = _why_unwritable(home, _PAGE if last else _ROOM)
+    last = "".join(last_lines(log_path(home), 1, log_size)).strip()
+    reason = _why_unwritable(home, _PAGE if last else _START_SPACE)
     if reason:
         return Refused("server_files_unusable", home=home, reason=reason)
     if not last:
@@ -433,7 +432,7 @@ def _died(home: str, code: int, said_before: int) -> Refused:
 
 
 def _why_unwritable(home: str, size: int) -> str:
-    """What the system says to a file of this size in the home; empty if it takes it."""
+    """The error for a file of this size in the home; empty if it can be written."""
     scratch = _file(home, "probe.new")
     try:
         with open(scratch, "wb") as file:
@@ -477,7 +476,7 @@ def _size(path: str) -> int:
 def _holds_lock(info: Mapping[str, Any], home: str) -> bool:
     """Whether that pid is the server: it has the lock file open, or answers with its own boot id.
 
-    A crash leaves server.json behind, and the pid in it may belong to anybody by now.
+    A crash leaves server.json behind, and the pid in it may be that of another process by now.
     """
     wanted = os.path.realpath(_file(home, "lock"))
     folder = f"/proc/{info['pid']}/fd"

@@ -1,8 +1,7 @@
 """Submits a job again: its files are on the server, and what is not changed stays as it was.
 
 The environment that the first one had of its submitter's shell stays, too, unless other files are
-given: whoever runs something again wants to know what the change does, and not what else changed in
-between.
+given: a rerun shows what the given changes do, and not what else has changed since.
 """
 
 from __future__ import annotations
@@ -34,15 +33,14 @@ _KEPT = ("snapshot", "directory", "inherited_env", "git")
 
 
 def rerun(
-    client: Client, job_id: str, changes: Mapping[str, Any], **hearing: Any
+    client: Client, job_id: str, changes: Mapping[str, Any], **callbacks: Any
 ) -> dict[str, Any]:
     """The server's answer to the new job: `job` and `notes`.
 
     `changes` are parameters of submit_job; `env` is added to what the first job had. `unset` names
     variables that it does not get, and parameters that are as if they had not been given. With
-    `files` the new job gets that directory instead; otherwise its record tells what the files of
-    the first one differed in from their commit. `hearing` is what `submission.submit` takes to tell
-    how it goes.
+    `files` the new job gets that directory instead; otherwise its record has what the files of
+    the first one differed in from their commit. `callbacks` are those of `submit.submit`.
     """
     changes = {ALIASES.get(name, name): value for name, value in changes.items()}
     if changes.get("files") == "":
@@ -50,17 +48,17 @@ def rerun(
     asked = client.transport.get(f"/jobs/{job_id}/spec", schema=_response_schemas.SPEC)["spec"]
     wanted = parameters(asked, changes)
     if changes.get("files"):
-        return _with_files(client, wanted, changes, hearing)
+        return _with_files(client, wanted, changes, callbacks)
     if changes.get("requirements"):
         wanted["requirements"] = requirements_of(changes["requirements"])
     spec = parse_parameters({**wanted, "files": "."})
     if asked.get("snapshot") and _storage(spec) != _storage(asked):
         raise Conflict("rerun_files_elsewhere", job_id=job_id)
     spec |= {name: asked[name] for name in _KEPT if asked.get(name)}
-    diff = _diff_of(client, job_id, asked, **hearing)
+    diff = _diff_of(client, job_id, asked, **callbacks)
     try:
-        # Of private storage with the keys of whoever runs it again.
-        return Submit(client, spec, **hearing).of_known_files(diff)
+        # A user bucket is read with the keys of this user.
+        return Submit(client, spec, **callbacks).of_known_files(diff)
     except SnapshotMissing:
         raise Conflict("rerun_files_gone", job_id=job_id) from None
 
@@ -106,8 +104,8 @@ def _sorted_out(unset: Any, asked: Mapping[str, Any]) -> tuple[set[str], set[str
 
 
 def _check_agreement(given: Mapping[str, Any], taken_back: set[str], unset: set[str]) -> None:
-    """Who gives what they take back means one of the two, and nobody knows which. Only `env` may be
-    both: the variables of before go, and those that are given come."""
+    """Refuse parameters that are both given and unset. Only `env` may be both: the variables of the
+    first job go, and the given ones come."""
     variables = check_env(given["env"]) if unset and "env" in given else {}
     both = (taken_back & given.keys()) - {"env"} | unset & variables.keys()
     if both:
@@ -122,8 +120,8 @@ def _storage(spec: Mapping[str, Any]) -> str | None:
 def _diff_of(
     client: Client, job_id: str, asked: Mapping[str, Any], note: Note | None = None, **_: object
 ) -> str:
-    """What the files of a job differed in from their commit; a store that does not tell it keeps
-    nobody from running the job again."""
+    """What the files of a job differed in from their commit; empty if the store does not return it,
+    which is noted."""
     if (asked.get("git") or {}).get("dirty") != "1":
         return ""
     git = client.transport.get(f"/jobs/{job_id}", schema=_response_schemas.JOB).get("git") or {}
@@ -136,16 +134,16 @@ def _with_files(
     client: Client,
     wanted: dict[str, Any],
     changes: Mapping[str, Any],
-    hearing: Mapping[str, Any],
+    callbacks: Mapping[str, Any],
 ) -> dict[str, Any]:
     from tempfile import TemporaryDirectory  # noqa: PLC0415 - seldom needed
 
     wanted["files"] = changes["files"]
     if changes.get("requirements") or not wanted.get("requirements"):
-        return submit(client, wanted, **hearing)
+        return submit(client, wanted, **callbacks)
     # A file in a directory of its own: Windows opens no file again that is open.
     with TemporaryDirectory() as directory:
         path = f"{directory}/requirements.txt"
         with open(path, "w", encoding="utf-8", newline="") as file:  # noqa: PTH123 - as elsewhere
             file.write(wanted["requirements"])
-        return submit(client, {**wanted, "requirements": path}, **hearing)
+        return submit(client, {**wanted, "requirements": path}, **callbacks)

@@ -86,7 +86,7 @@ class Listing:
         self.files = files
         self.locations = locations
         self.state = state
-        """Of the job, before it was listed; empty from a server that does not say."""
+        """Of the job, before it was listed; empty from a server that does not report it."""
         self.left_behind = left_behind
         """Which outputs did not come to the server, and where they are, in a sentence."""
 
@@ -120,10 +120,10 @@ class Client:
             given = {"config": config, "host": host, "port": port, "ak": ak, "sk": sk}
             config = _resolve(given, self.environ)
         self.config = config
-        #: Hears what takes long and what a submit found, as `note(code, **params)`.
+        #: Called as `note(code, **params)` for what takes long and what a submit found.
         self.note = note
-        #: Whether the person knows that the server is being waited for.
-        self.waiting_told = False
+        #: Whether the user was notified that the server does not respond.
+        self.waiting_noted = False
         self.transport = Transport(self._find, config.lang, trace, config.proxies)
 
     def submit_job(self, **parameters: Any) -> Job:
@@ -131,12 +131,12 @@ class Client:
 
         `files` is a directory; `snapshot` may name one that was submitted before. A submit that
         was repeated because the network failed is still one job; an error with the code
-        "submit_unanswered" says that there may be one. `notes` of the result says what the server
+        "submit_unanswered" means that there may be one. `notes` of the result is what the server
         decided by itself.
         """
         from paddlecloud.client import submit  # noqa: PLC0415 - only submitting needs it
 
-        answer = submit.submit(self, parameters, **self._hearing())
+        answer = submit.submit(self, parameters, **self._callbacks())
         return Job({**answer["job"], "notes": answer["notes"]})
 
     def rerun(self, job_id: str, **changes: Any) -> Job:
@@ -147,7 +147,7 @@ class Client:
         """
         from paddlecloud.client import rerun as client_rerun  # noqa: PLC0415 - only submitting needs it
 
-        answer = client_rerun.rerun(self, check_id(job_id), changes, **self._hearing())
+        answer = client_rerun.rerun(self, check_id(job_id), changes, **self._callbacks())
         return Job({**answer["job"], "notes": answer["notes"]})
 
     def diff(self, first: str, second: str) -> dict[str, Any]:
@@ -181,7 +181,7 @@ class Client:
         return Job(self.transport.post(path, {}, schema=_response_schemas.JOB, idempotent=True))
 
     def delete_job(self, job_id: str) -> int:
-        """Forget a job that has ended, with its outputs and logs; how many bytes that freed."""
+        """Delete a job that has ended, with its outputs and logs; how many bytes that freed."""
         path = f"/jobs/{check_id(job_id)}/delete"
         how = {"idempotent": True, "timeout": _DELETING}
         return int(self.transport.post(path, {}, schema=_response_schemas.DELETED, **how)["bytes"])
@@ -197,7 +197,7 @@ class Client:
     def changes(self, job_id: str, timeout: float | None = None) -> Iterator[Job]:
         """The job now and after every change, until it has ended or the time is over.
 
-        A server that goes away meanwhile is waited for, unless it never answered.
+        Waits for a server that stops responding, unless it never answered.
         """
         from paddlecloud.client import _follow as client_follow  # noqa: PLC0415 - `query_job` follows nothing
 
@@ -240,9 +240,9 @@ class Client:
     ) -> Command:
         """Run a command (a list of words) beside a running worker, in its environment.
 
-        `output()` of the result gives what it prints until it has ended, then `exit_code` tells
-        how; `stop()` ends it before. It ends with the worker in any case, and two minutes after
-        nobody has asked for its output any more.
+        `output()` of the result gives what it prints until it has ended, then `exit_code` is
+        set; `stop()` ends it before. It ends with the worker in any case, and two minutes after
+        the last request for its output.
         """
         from paddlecloud.client import exec as client_exec  # noqa: PLC0415 - `query_job` runs nothing
 
@@ -323,7 +323,7 @@ class Client:
         return list(self.transport.get("/tokens", query, schema=_response_schemas.TOKENS)["tokens"])
 
     def create_token(self, *, name: str = "", scope: str = "full") -> dict[str, Any]:
-        """Another pair of keys for you; nobody can ask for its `sk` again."""
+        """Another pair of keys for you; its `sk` is returned only now."""
         asked = {"name": name, "scope": scope}
         return self.transport.post("/tokens", asked, schema=_response_schemas.NEW_TOKEN)
 
@@ -340,7 +340,7 @@ class Client:
         return Admin(self)
 
     def doctor(self) -> list[dict[str, Any]]:
-        """What the server says about its own parts."""
+        """The checks of the server of its own parts."""
         return list(self.transport.get("/doctor", schema=_response_schemas.CHECKS)["checks"])
 
     def gc(self) -> dict[str, Any]:
@@ -349,7 +349,7 @@ class Client:
         return self.transport.post("/admin/gc", {}, schema=_response_schemas.COLLECTED, **how)
 
     def notifications(self) -> dict[str, Any]:
-        """What you are told of, and how."""
+        """Which events you are notified of, and how."""
         return self.transport.get("/notifications", schema=_response_schemas.NOTIFICATIONS)
 
     def set_notifications(self, **wanted: Any) -> dict[str, Any]:
@@ -393,7 +393,7 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _hearing(self) -> dict[str, Any]:
+    def _callbacks(self) -> dict[str, Any]:
         return {} if self.note is None else {"note": self.note}
 
     def _find(self, failed: Endpoint | None, wake: bool) -> Endpoint:
@@ -420,7 +420,7 @@ def _quota_of(user: str | None) -> str:
 
 
 def check_id(job_id: object) -> str:
-    """The id if it looks like one; a shortened or mistyped id is named before anything is sent."""
+    """The id if it has the form of one; a shortened or mistyped one is refused before a request."""
     given = job_id if isinstance(job_id, str) else ""
     digits = given.removeprefix("job-")
     if not given.startswith("job-") or len(digits) != 32 or digits.strip("0123456789abcdef"):

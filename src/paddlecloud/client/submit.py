@@ -106,7 +106,7 @@ class Submit:
         self._accepted = accepted
         self._skipped = skipped or progress
         self._keys = _private_keys(client, spec)
-        self._git: scan_git.Looking | None = None
+        self._git: scan_git.Inspection | None = None
         self._is_validated = False
         self._unanswered = 0
         """Requests that were sent and may have made the job without an answer."""
@@ -119,7 +119,7 @@ class Submit:
 
     def of_directory(self, directory: str) -> dict[str, Any]:
         """The answer for the files of a directory, which is read again if it changes."""
-        self._git = scan_git.look(directory, self._client.environ)
+        self._git = scan_git.inspect(directory, self._client.environ)
         for tries_left in range(TRIES - 1, -1, -1):
             try:
                 if self._keys:

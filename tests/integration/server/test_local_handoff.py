@@ -357,14 +357,14 @@ def test_bytes_are_counted_while_they_are_copied(
     seen: list[int] = []
     really = copy_file.copy_and_hash
 
-    def watched(*args: Any, tell: Callable[[int], None], **how: Any) -> str:
+    def watched(*args: Any, report: Callable[[int], None], **how: Any) -> str:
         def noted(count: int) -> None:
-            tell(count)
+            report(count)
             seen.append(reading.bytes)
             if broken:
                 raise OSError(28, "full")
 
-        return really(*args, tell=noted, **how)
+        return really(*args, report=noted, **how)
 
     monkeypatch.setattr(copy_file, "copy_and_hash", watched)
     (tmp_path / "job").mkdir()

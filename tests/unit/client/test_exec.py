@@ -59,7 +59,7 @@ class Server:
 
 
 class Client:
-    waiting_told = False
+    waiting_noted = False
     note = None
 
     def __init__(self, transport: Server) -> None:

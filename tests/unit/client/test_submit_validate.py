@@ -140,7 +140,7 @@ def test_what_git_differs_in_is_sent_with_the_job_alone(
         def result(self, _: object) -> tuple[dict[str, str], str]:
             return {"commit": "c"}, "a long diff"
 
-    monkeypatch.setattr("paddlecloud.client.scan.git.look", lambda *_: Git())
+    monkeypatch.setattr("paddlecloud.client.scan.git.inspect", lambda *_: Git())
     server.routes[JOBS] = [DONE]
     client.submit_job(files=tmp_path, start_cmd="true")
     assert [seen.json.get("diff") for seen in server.seen] == [None, "a long diff"]

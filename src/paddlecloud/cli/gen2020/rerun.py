@@ -20,7 +20,9 @@ def run(args: Args, context: Context) -> int:
     return submit_job.submitted(
         args,
         context,
-        lambda changes, **hearing: rerun.rerun(context.client, first, changes | unset, **hearing),
+        lambda changes, **callbacks: rerun.rerun(
+            context.client, first, changes | unset, **callbacks
+        ),
     )
 
 

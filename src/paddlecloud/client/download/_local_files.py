@@ -102,7 +102,7 @@ def copy_local(target: str, file: File, report: Callable[[int], None]) -> bool:
             suppress(copy_file.Shorter),
         ):
             if file.sha256:
-                digest = copy_file.copy_and_hash(source, copy.fileno(), file.size, tell=report)
+                digest = copy_file.copy_and_hash(source, copy.fileno(), file.size, report=report)
                 return digest == file.sha256
             copy_file.copy(source, copy.fileno(), file.size, report)
             return True

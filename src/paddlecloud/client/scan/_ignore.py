@@ -2,11 +2,10 @@
 
 Patterns are translated here as git's `dir.c` and `wildmatch.c` read them, corners included: what a
 rule misses is sent. What git adds to that (the last match wins, a file of rules further down wins,
-a directory that is left out is not looked into) is here and in the walk that asks from the top
+a directory that is left out is not read) is here and in the walk, which goes from the top
 down. git compares bytes, and so does this: texts and names have a letter for each byte.
 
-One thing is not git's: rules are read through a link, too. Whoever links to a list of what is to
-stay away wants it to stay away.
+Unlike git, rules are also read through a symbolic link.
 """
 
 # pathlib costs 8 ms at every submit:
@@ -53,8 +52,8 @@ _CLASSES = {
 
 
 class Line:
-    """What one line says: which number it has, whether it leaves out or brings back, and the
-    expression for a name, or for a path from the directory of its file on."""
+    """One line: its number, whether it leaves out or brings back, and the expression for a name, or
+    for a path relative to the directory of its file."""
 
     __slots__ = ("expression", "leaves_out", "number", "of_name")
 
@@ -77,12 +76,12 @@ class Rules:
         self.is_ours: bool = where.endswith(OUR_IGNORE_FILE) or (
             upper is not None and upper.is_ours
         )
-        """Whether a file of our own says what holds here: then git's below do not count."""
+        """Whether they are of a .paddlecloudignore: then .gitignore files below do not count."""
         self._of_name = _Any([line for line in lines if line.of_name])
         self._of_path = _Any([line for line in lines if not line.of_name])
 
     def verdict(self, path: str, name: str, directory: bool) -> str | None:
-        """The rule that leaves this entry out, "" if one brings it back, None if none says."""
+        """The rule that leaves this entry out, "" if one brings it back, None if none matches."""
         end = _DIRECTORY if directory else ""
         below = _as_bytes(path[self._start :])
         found = _later(self._of_name.last(_as_bytes(name) + end), self._of_path.last(below + end))
@@ -103,8 +102,8 @@ def load(root: str, above: str, name: str, upper: Rules | None) -> Rules | None:
 
 
 def undone(root: str, above: str, upper: Rules | None) -> Rules | None:
-    """The rules of git's file in a directory, and of those above, where a file of ours makes them
-    void: only what a person is told depends on them, so that one that cannot be read is none."""
+    """The rules of .gitignore files in and above a directory that a .paddlecloudignore overrides:
+    only a notice depends on them, so a file that cannot be read counts as empty."""
     try:
         return load(root, above, GITS_IGNORE_FILE, upper) or upper
     except PaddleCloudError:
@@ -192,8 +191,8 @@ def _without_blanks(line: str) -> str:
 def _expression(pattern: str, of_name: bool) -> str | None:
     """The pattern as a regular expression; None if it can match nothing.
 
-    What comes before the first special letter git compares by itself, and then begins anew: `**`
-    behind it stands at a beginning.
+    git compares what comes before the first special character by itself, and then starts again:
+    `**` after it counts as being at the beginning.
     """
     first = next((at for at, letter in enumerate(pattern) if letter in _SPECIAL), len(pattern))
     found = [re.escape(pattern[:first])]

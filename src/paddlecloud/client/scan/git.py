@@ -1,10 +1,9 @@
 """The git repository that a submitted directory lies in: which commit it is, and what differs.
 
-git runs beside the scan and is never waited for long: a job does not depend on what is found here.
-What differs is asked for by name, of submitted files alone: what a rule leaves out of a job has no
-business in its record either. No hook, pager or external differ of the repository is run for it;
-its filters are, for without them git cannot tell what was changed.
-Threads read what it says: of a pipe Windows does not tell whether there is something to read.
+git runs during the scan and has a timeout: a job does not depend on what is found here. The diff is
+limited to submitted files: what a rule leaves out of a job is not in its record either. No hook,
+pager or external diff program of the repository is run; its filters are, because without them git
+does not know what was changed. Threads read its output: Windows cannot poll a pipe.
 """
 
 # pathlib costs 8 ms at every submit:
@@ -22,12 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
     from subprocess import Popen
 
-    Said = tuple[bytes, bool]
-    """What git said, and whether it was cut."""
+    Output = tuple[bytes, bool]
+    """What git printed, and whether it was cut."""
 
 MAX_DIFF = 1024 * 1024
-#: Seconds that git may take to say what was changed, and once more to say how.
-PATIENCE = 5.0
+#: Seconds for git to list what was changed, and once more for the diff.
+TIMEOUT = 5.0
 _GIT = ("git", "--no-optional-locks", "--no-pager", "-c", "core.fsmonitor=false")
 _STATUS = ("status", "--porcelain=v2", "--branch", "--untracked-files=normal", "--", ".")
 _PLAIN = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames")
@@ -48,22 +47,22 @@ _MOST_WORDS = 24_000
 _LONGEST_WORD = 250
 
 
-class Looking:
-    """git at work; `result` is what it said."""
+class Inspection:
+    """git processes of one repository; `result` waits for their output."""
 
     def __init__(self, directory: str, environ: Mapping[str, str]) -> None:
         self._directory = directory
         self._environ = environ
-        self._until = monotonic() + PATIENCE
+        self._until = monotonic() + TIMEOUT
         self._begun = [_started(directory, words, environ) for words in (_STATUS, _NAMES)]
-        self._said: list[Said | None] = []
+        self._outputs: list[Output | None] = []
 
     def result(self, submitted: Collection[str]) -> tuple[dict[str, str], str]:
         """Words about the repository (`git` of a spec), and what differs in the paths that were
-        submitted; empty when git says nothing."""
-        if not self._said:
-            self._said = [each.result(self._until) if each else None for each in self._begun]
-        status, names = self._said
+        submitted; empty when git fails."""
+        if not self._outputs:
+            self._outputs = [each.result(self._until) if each else None for each in self._begun]
+        status, names = self._outputs
         if status is None or names is None:
             return {}, ""
         words = _summary(status[0])
@@ -76,15 +75,15 @@ class Looking:
             words["cut"] = "1"
         return words, diff.decode("utf-8", "replace")
 
-    def _differences(self, paths: Iterable[str]) -> Said:
-        """Of a git that is too slow nothing: then the record says that it was cut."""
+    def _differences(self, paths: Iterable[str]) -> Output:
+        """The diff of these paths; nothing, marked as cut, if git is too slow."""
         started = _started(self._directory, (*_DIFF, *paths), self._environ)
-        said = started.result(monotonic() + PATIENCE) if started is not None else None
-        return said or (b"", True)
+        output = started.result(monotonic() + TIMEOUT) if started is not None else None
+        return output or (b"", True)
 
 
-def look(directory: str, environ: Mapping[str, str]) -> Looking | None:
-    """Begin to look at the repository of a directory; None where there is none."""
+def inspect(directory: str, environ: Mapping[str, str]) -> Inspection | None:
+    """Start to inspect the repository of a directory; None where there is none."""
     try:
         directory = above = os.path.realpath(directory)
     except ValueError:  # no directory can have that name
@@ -93,7 +92,7 @@ def look(directory: str, environ: Mapping[str, str]) -> Looking | None:
         above, below = os.path.dirname(above), above
         if above == below:
             return None
-    return Looking(directory, environ)
+    return Inspection(directory, environ)
 
 
 def _started(directory: str, words: tuple[str, ...], environ: Mapping[str, str]) -> _Reading | None:
@@ -112,37 +111,37 @@ def _started(directory: str, words: tuple[str, ...], environ: Mapping[str, str])
 
 
 class _Reading:
-    """One git, and the thread that reads what it says and sees it end."""
+    """A git process, and the thread that reads its output and waits for it."""
 
     def __init__(self, process: Popen[bytes]) -> None:
         from threading import Thread  # noqa: PLC0415 - only where there is a repository
 
         self._process = process
-        self._said: Said | None = None
+        self._outputs: Output | None = None
         self._thread = Thread(target=self._read, daemon=True)
         self._thread.start()
 
-    def result(self, until: float) -> Said | None:
+    def result(self, until: float) -> Output | None:
         """At most MAX_DIFF bytes, and whether there were more; None when git failed or is not done
-        by `until`. One that was done before somebody asked was not too slow."""
+        by `until`. A process that ended before this was called was not too slow."""
         self._thread.join(max(0.0, until - monotonic()))
         if self._thread.is_alive():
             self._process.kill()
             self._process.wait()
             return None
-        return self._said
+        return self._outputs
 
     def _read(self) -> None:
-        pieces, size = [], 0
+        chunks, size = [], 0
         assert self._process.stdout is not None
         with self._process.stdout as pipe:
-            while size <= MAX_DIFF and (piece := pipe.read(65536)):
-                pieces.append(piece)
-                size += len(piece)
+            while size <= MAX_DIFF and (chunk := pipe.read(65536)):
+                chunks.append(chunk)
+                size += len(chunk)
         if size > MAX_DIFF:
             self._process.kill()
         if self._process.wait() == 0 or size > MAX_DIFF:
-            self._said = b"".join(pieces)[:MAX_DIFF], size > MAX_DIFF
+            self._outputs = b"".join(chunks)[:MAX_DIFF], size > MAX_DIFF
 
 
 def _changes(names: bytes) -> list[tuple[str, str]]:
@@ -171,10 +170,10 @@ def _sorted_out(
 
 def _fitting(paths: Iterable[str]) -> list[str]:
     """As many as one command line holds."""
-    found, room = [], _MOST_WORDS
+    found, left = [], _MOST_WORDS
     for path in paths:
-        room -= len(os.fsencode(path)) + 3  # Windows puts some into quotes
-        if room < 0:
+        left -= len(os.fsencode(path)) + 3  # Windows puts some into quotes
+        if left < 0:
             break
         found.append(path)
     return found

@@ -1,6 +1,6 @@
-"""Keeps what is only ever a help: a text that cannot be written is as good as none.
+"""The cache of file digests between scans, and helpers for cache files.
 
-The digests of a directory's files are such a text.
+A cache only saves time: one that cannot be read or written counts as empty.
 """
 
 # pathlib costs 8 ms:
@@ -24,15 +24,14 @@ _HEADER = "paddlecloud-files\t2"
 _MOST = 100
 """Directories of which the digests are kept: those that were submitted last."""
 _DAY = 24 * 60 * 60
-_MOST_LOOKED_AT = 1000
-"""In one sweep, so that none takes long; the next goes on."""
+_MAX_SWEPT = 1000
+"""Files in one sweep, so that none takes long."""
 
 
 class Digests:
-    """By path what is known of each file of a directory, kept from scan to scan.
+    """Digest and stamp of each file of a directory, by path.
 
-    Lines of text, because splitting 10,000 of them is faster than anything that parses. The cache
-    is only ever a help: one that cannot be read or written is as good as none.
+    Lines of text, because splitting 10,000 of them is faster than any parser.
     """
 
     def __init__(self, root: str, home: str | None) -> None:
@@ -64,7 +63,7 @@ class Digests:
 
 
 def write_cache(path: str, text: str) -> None:
-    """Keep a text for the next time, whole or not at all; a disk that takes nothing is no harm."""
+    """Write a cache file, whole or not at all; errors are ignored."""
     part = f"{path}.{os.urandom(8).hex()}"
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
@@ -81,19 +80,17 @@ def write_cache(path: str, text: str) -> None:
 
 
 def touch_cache(path: str, now: float) -> None:
-    """A kept text was of use. Once a day is enough: a busy disk lets whoever writes wait."""
+    """Mark a cached text as used. Once a day is enough: writes to a busy disk are slow."""
     with suppress(OSError):
         if os.stat(path).st_mtime < now - _DAY:
             os.utime(path, (now, now))
 
 
 def sweep_cache(directory: str, most: int) -> None:
-    """Keep only those texts of a directory that were written or of use last."""
+    """Delete all but the files of a directory that were written or used last."""
     try:
         with os.scandir(directory) as entries:
-            found = [
-                (each.stat().st_mtime_ns, each.path) for each in islice(entries, _MOST_LOOKED_AT)
-            ]
+            found = [(each.stat().st_mtime_ns, each.path) for each in islice(entries, _MAX_SWEPT)]
     except OSError:
         return
     for _, path in sorted(found)[:-most]:

@@ -1,7 +1,4 @@
-"""What a person is told of a directory that was read: codes of `messages` with their values.
-
-Nothing here looks at the directory.
-"""
+"""Notices about a scanned directory: codes of `messages` with their values."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ if TYPE_CHECKING:
 DEFAULT = "default"
 """The rule behind what is left out without being asked for."""
 KEYS = "default: keys"
-"""The same for what holds secret keys of ours, told apart because nobody should miss it."""
+"""The same for files with PaddleCloud keys: a rule of its own, so that users notice it."""
 
 _RULE_WORDS = {DEFAULT: "rule_default", KEYS: "rule_keys"}
 _SHOWN_RULES, _SHOWN_LARGEST, _SHOWN_REFUSALS = 10, 5, 20
@@ -44,28 +41,30 @@ def files(entries: Iterable[Row], total: int, skipped: Iterable[str]) -> Note:
 
 
 def refusal(refused: Sequence[Invalid]) -> Invalid:
-    """One sentence for each of the first, so that they are mended at once."""
+    """One sentence for each of the first, so that a user can fix them together."""
     if len(refused) == 1:
         return refused[0]
-    told = [words(error.code, **error.params) for error in refused[:_SHOWN_REFUSALS]]
-    return Invalid("files_refused", count=len(refused), sentences=joined(("", *told), between="\n"))
+    sentences = [words(error.code, **error.params) for error in refused[:_SHOWN_REFUSALS]]
+    return Invalid(
+        "files_refused", count=len(refused), sentences=joined(("", *sentences), between="\n")
+    )
 
 
 def bare_links(links: Mapping[str, str], is_barred: Callable[[str], bool]) -> list[Note]:
-    """Links to what was left out: where the job runs they lead nowhere. `is_barred` tells of what
-    they lead to whether no rule could bring it back."""
-    told: dict[str, list[str]] = {"files_link_bare": [], "files_link_never": []}
+    """Links to what was left out, which are broken in the job. `is_barred`: whether no rule could
+    bring the target back."""
+    found: dict[str, list[str]] = {"files_link_bare": [], "files_link_never": []}
     for path, meant in sorted(links.items()):
         code = "files_link_never" if is_barred(meant) else "files_link_bare"
-        told[code].append(f"{path} -> {meant}")
-    return [(code, {"links": few(named)}) for code, named in told.items() if named]
+        found[code].append(f"{path} -> {meant}")
+    return [(code, {"links": few(named)}) for code, named in found.items() if named]
 
 
 def brought(paths: Sequence[str], entries: Iterable[Row]) -> list[Note]:
-    """What git's rules would have left out, had not a file of ours made them void."""
+    """Files that .gitignore would have left out if no .paddlecloudignore overrode it."""
     kept = {row[0] for row in entries} if paths else ()
-    told = [path for path in sorted(paths) if path in kept]
-    return [("files_git_void", {"paths": few(told)})] if told else []
+    submitted = [path for path in sorted(paths) if path in kept]
+    return [("files_git_void", {"paths": few(submitted)})] if submitted else []
 
 
 def left_out(skipped: Mapping[str, list[str]]) -> list[Note]:
@@ -73,14 +72,14 @@ def left_out(skipped: Mapping[str, list[str]]) -> list[Note]:
     if not skipped:
         return []
     named = [
-        joined((few(sorted(skipped[rule])), " [", _rule_told(rule), "]"), between="")
+        joined((few(sorted(skipped[rule])), " [", _rule_text(rule), "]"), between="")
         for rule in sorted(skipped, key=_in_order)[:_SHOWN_RULES]
     ]
     more = len(skipped) - _SHOWN_RULES
-    told = joined(named)
+    paths = joined(named)
     if more > 0:
-        told = words("rules_more", paths=told, count=more)
-    return [("files_skipped", {"paths": told})]
+        paths = words("rules_more", paths=paths, count=more)
+    return [("files_skipped", {"paths": paths})]
 
 
 def _in_order(rule: str) -> tuple[str, int]:
@@ -89,6 +88,6 @@ def _in_order(rule: str) -> tuple[str, int]:
     return (file, int(number)) if number.isdigit() else (rule, 0)
 
 
-def _rule_told(rule: str) -> str:
+def _rule_text(rule: str) -> str:
     code = _RULE_WORDS.get(rule)
     return words(code) if code else shown(rule)

@@ -1,9 +1,8 @@
-"""What a directory holds: rows of a snapshot, the files behind them, and what was left out.
+"""Walks a directory and builds its snapshot: rows, digests, and what was left out.
 
-`model.files.snapshot` says what the rows mean; the same directory has the same id there and here.
-Hashing is skipped for files that a small cache knows to be unchanged. Nothing here talks to a
-server, and nothing imports dataclasses, typing or pathlib: every submit pays for what this module
-loads.
+The rows are those of `model.files.snapshot`. Files that the hash cache knows to be unchanged are
+not read. No server is called, and neither dataclasses, typing nor pathlib is imported: every submit
+pays for what this module loads.
 """
 
 # pathlib costs 8 ms at every submit:
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
 BLOCK = 1024 * 1024
 #: From this size on a file goes by itself, in parts or as a whole.
 BIG = 16 * BLOCK
-#: Before so much is read, and before anything is copied, somebody may have a say.
+#: Before so much is read, and before anything is copied, `before_much` is called.
 MUCH = BIG
 OUR_IGNORE_FILE, GITS_IGNORE_FILE = ".paddlecloudignore", ".gitignore"
 NEVER = frozenset((".git",))
@@ -60,7 +59,7 @@ SKIPPED_NAMES = frozenset(
 )
 SKIPPED_WITH = frozenset(("pyvenv.cfg", "conda-meta", "CACHEDIR.TAG"))
 """A directory with one of these in it is an environment or a cache."""
-_LOOKED_AT = NEVER | {CLIENT_CONF}
+_CHECKED_NAMES = NEVER | {CLIENT_CONF}
 _READ = 256 * 1024
 _RACY_SECONDS = 2
 """A file changed so shortly before may change again without a new time stamp: do not cache it."""
@@ -103,7 +102,7 @@ class Scan:
             *notices.brought(walk.brought, self.entries),
             *notices.bare_links(walk.bare_links(), walk.is_barred),
         ]
-        """What a person should be told: codes of `messages` with their values."""
+        """Notices for the user: codes of `messages` with their values."""
 
     def stamp_of(self, path: str) -> str:
         """Of a file when it was read."""
@@ -116,8 +115,8 @@ class Scan:
 
 
 class Reading:
-    """How far a scan is, for whoever looks at it meanwhile from another thread: how many files it
-    came to, and how many of their bytes were read or were known."""
+    """Progress of a scan, which other threads may read: files so far, and bytes of them that were
+    read or are in the cache."""
 
     __slots__ = ("bytes", "files")
 
@@ -142,7 +141,7 @@ def scan(
     """The rows, the id and the contents of a directory.
 
     `home` is PADDLECLOUD_HOME: it keeps the cache of digests, and is itself never submitted. `now`
-    (epoch seconds) tells which files are too fresh for that cache. Links to places outside, names
+    (epoch seconds): newer files are not cached. Links to places outside, names
     that not every system can hold and unreadable files are refused by name. With `handing` big
     files that have to be read are copied for the server at the same time. `reading` counts along.
     `before_much` is called once if there is much to read, and what it raises ends the scan.
@@ -242,7 +241,7 @@ class _Walk:
                     waiting.append((f"{above}{entry.name}/", rules, void))
         if self.refused:
             raise notices.refusal(self.refused)
-        self._mend_links()
+        self._shorten_links()
 
     def bare_links(self) -> dict[str, str]:
         """Those that lead to what was left out."""
@@ -253,7 +252,7 @@ class _Walk:
             if meant not in kept and os.path.lexists(self._absolute(meant))
         }
 
-    def _mend_links(self) -> None:
+    def _shorten_links(self) -> None:
         """A link by way of another one that is left out leads straight to its end instead."""
         kept = {row[0] for row in self.rows} if self._links else ()
         for index, row in enumerate(self.rows if self._links else ()):
@@ -273,7 +272,7 @@ class _Walk:
         return path
 
     def is_barred(self, path: str) -> bool:
-        """Whether something is left out, or lies in what is, whatever the rules say."""
+        """Whether a path, or a directory above it, is left out whatever ignore rules there are."""
         names = path.split("/")
         parts = ["/".join(names[:end]) for end in range(1, len(names) + 1)]
         for part in parts:
@@ -291,8 +290,8 @@ class _Walk:
         return not os.path.isfile(absolute)
 
     def _rule_for_holder(self, above: str, names: set[str]) -> str:
-        """Why a directory is left out for what it has in it, whatever other rules say: `!*/` means
-        none of these. Empty when it is not."""
+        """Why a directory is left out because of what is in it, also against ignore rules: `!*/`
+        brings none of these back. Empty when it is not."""
         if not above:
             return ""
         if not SKIPPED_WITH.isdisjoint(names):
@@ -311,7 +310,7 @@ class _Walk:
             return []
 
     def _refuse(self, error: PaddleCloudError) -> None:
-        """Go on, so that all that has to be mended is told at once; not if it would not help."""
+        """Continue after an error that the user has to fix: they are reported together."""
         if not isinstance(error, Invalid) or error.code not in _REFUSALS:
             raise error
         self.refused.append(error)
@@ -353,7 +352,7 @@ class _Walk:
     def _take(self, path: str, entry: os.DirEntry[str], rules: Rules | None) -> bool:
         """Keep one entry, or not; whether to go on below it."""
         directory = entry.is_dir(follow_symlinks=False)
-        if directory or rules is not None or entry.name in _LOOKED_AT:
+        if directory or rules is not None or entry.name in _CHECKED_NAMES:
             rule = self._rule_against(path, entry, directory, rules)
             if rule:
                 self._skip(f"{path}/" if directory else path, rule)
@@ -370,7 +369,7 @@ class _Walk:
         if entry.is_file(follow_symlinks=False):
             if not self.refused:
                 self._file(path, entry)
-            elif not os.access(entry.path, os.R_OK):  # nobody needs its digest any more
+            elif not os.access(entry.path, os.R_OK):  # its digest is not needed any more
                 raise unreadable(path, PermissionError(EACCES, os.strerror(EACCES)))
         elif directory:
             self.rows.append((path, "dir", 0, "", 0, ""))
@@ -393,13 +392,13 @@ class _Walk:
         return DEFAULT if directory and _is_skipped(name) else ""
 
     def _fixed_rule(self, name: str, absolute: str, inode: int | None, directory: bool) -> str:
-        """Why an entry is left out for its name or its keys, whatever other rules say."""
+        """Why an entry is left out because of its name or its keys, also against ignore rules."""
         if name in NEVER or (directory and self._is_home(inode, absolute)):
             return DEFAULT
         return KEYS if name == CLIENT_CONF and not directory and config_has_keys(absolute) else ""
 
     def _is_home(self, inode: int | None, path: str) -> bool:
-        """By whichever name it was given; a look at the number of its inode costs nothing."""
+        """Whether a path is PADDLECLOUD_HOME, by inode first, which costs nothing."""
         is_like = inode is not None and inode == self._home_inode
         return is_like and os.path.samefile(path, self._home)  # noqa: PTH121 - see the top
 
@@ -468,7 +467,7 @@ def _inode(path: str) -> int | None:
 
 
 def _status(entry: os.DirEntry[str], *, windows: bool = os.name == "nt") -> os.stat_result:
-    """What a listing tells of a file. On Windows it tells no inode, which is part of a stamp."""
+    """The status of a directory entry. On Windows that has no inode, which is part of a stamp."""
     return os.lstat(entry.path) if windows else entry.stat(follow_symlinks=False)
 
 
@@ -479,7 +478,7 @@ def _is_skipped(name: str) -> bool:
 def _digest(
     absolute: str, path: str, handing: Handing | None, reading: Reading
 ) -> tuple[os.stat_result, Known]:
-    """Read a file that holds still meanwhile."""
+    """Read a file; Conflict if it changes while it is read."""
     try:
         with open(absolute, "rb", buffering=0) as file:
             status = os.fstat(file.fileno())
@@ -500,7 +499,7 @@ def _digest(
 
 
 def _handed(file: FileIO, status: os.stat_result, handing: Handing, reading: Reading) -> str:
-    """As `Handing.read` tells it; what was read in vain is read again."""
+    """The digest of `Handing.read`; if there is none, the file is read again."""
     before = reading.bytes
     sha256 = handing.read(file.fileno(), status, reading.add)
     if not sha256:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from queue import SimpleQueue
 
-    Tell = Callable[[int], None]
+    Report = Callable[[int], None]
 
 #: Bytes that are copied between two reports to the thread that hashes.
 STEP = 4 * 1024 * 1024
@@ -38,40 +38,40 @@ class Shorter(OSError):
 
 
 def copy_and_hash(
-    source: int, target: int, size: int, *, flush: bool = False, tell: Tell | None = None
+    source: int, target: int, size: int, *, flush: bool = False, report: Report | None = None
 ) -> str:
     """Copy `size` bytes between two open files; the sha256 (hex) of the copy, read back from it.
 
     `target` is new and readable. Shorter when the source has fewer bytes. With `flush` the copy is
-    on its way to the disk when this returns. `tell` is called with the bytes that were copied.
+    on its way to the disk when this returns. `report` is called with the bytes that were copied.
     """
-    tell = tell or _ignore
+    report = report or _ignore
     os.ftruncate(target, size)
     if size <= BLOCK:
-        copy(source, target, size, tell)
+        copy(source, target, size, report)
         return hashlib.sha256(os.pread(target, size, 0)).hexdigest()
     if _clone(source, target, size):
-        return _hash(target, size, None, tell)
-    return _copy_beside_hash(source, target, size, flush, tell)
+        return _hash(target, size, None, report)
+    return _copy_beside_hash(source, target, size, flush, report)
 
 
-def copy(source: int, target: int, size: int, tell: Tell | None = None) -> None:
+def copy(source: int, target: int, size: int, report: Report | None = None) -> None:
     """Copy `size` bytes between two open files, and no holes."""
-    tell = tell or _ignore
+    report = report or _ignore
     os.ftruncate(target, size)
     at = 0
     if size <= BLOCK or not _clone(source, target, size):
         for upto in _copied(source, target, size):
-            tell(upto - at)
+            report(upto - at)
             at = upto
-    tell(size - at)
+    report(size - at)
 
 
 def _ignore(count: int) -> None:
     pass
 
 
-def _copy_beside_hash(source: int, target: int, size: int, flush: bool, tell: Tell) -> str:
+def _copy_beside_hash(source: int, target: int, size: int, flush: bool, report: Report) -> str:
     from queue import SimpleQueue  # noqa: PLC0415 - only large files need it
     from threading import Thread  # noqa: PLC0415 - as above
 
@@ -85,7 +85,7 @@ def _copy_beside_hash(source: int, target: int, size: int, flush: bool, tell: Te
     )
     copier.start()
     try:
-        return _hash(target, size, steps, tell)
+        return _hash(target, size, steps, report)
     except BaseException:
         given_up.append(True)
         raise
@@ -119,7 +119,9 @@ def _copy_ahead(
         os.close(target)
 
 
-def _hash(file: int, size: int, steps: SimpleQueue[int | BaseException] | None, tell: Tell) -> str:
+def _hash(
+    file: int, size: int, steps: SimpleQueue[int | BaseException] | None, report: Report
+) -> str:
     digest = hashlib.sha256()
     buffer = memoryview(bytearray(BLOCK))
     at, upto = 0, size if steps is None else 0
@@ -135,7 +137,7 @@ def _hash(file: int, size: int, steps: SimpleQueue[int | BaseException] | None, 
         if not count:
             raise Shorter(EIO, "the copy became shorter")
         digest.update(buffer[:count])
-        tell(count)
+        report(count)
         at += count
     return digest.hexdigest()
 

@@ -24,7 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddlecloud.client._transport import Transport
     from paddlecloud.client.scan.walk import Source
-    from paddlecloud.client.upload.copy_file import Tell
+    from paddlecloud.client.upload.copy_file import Report
 
 #: Bytes that are copied before it is known whether the server lacks them.
 AHEAD = 8 * 1024**3
@@ -45,11 +45,11 @@ class Handing:
         self._held: set[str] = set()
         self._ahead = 0
 
-    def read(self, file: int, status: os.stat_result, tell: Tell | None = None) -> str:
+    def read(self, file: int, status: os.stat_result, report: Report | None = None) -> str:
         """The sha256 of an open file, which is copied at the same time; empty: neither was done.
 
         It is not known yet whether the server lacks it, so there has to be twice its space.
-        `tell` is called with the bytes that were read.
+        `report` is called with the bytes that were read.
         """
         if not self._open():
             return ""
@@ -57,7 +57,7 @@ class Handing:
         if self._ahead + space > AHEAD or not self._has_space(2 * space):
             return ""
         self._ahead += space
-        return self._take(file, status.st_size, tell)
+        return self._take(file, status.st_size, report)
 
     def give(self, sha256: str, source: Source) -> bool:
         """Have the server adopt a file; False: it has to be sent.
@@ -135,7 +135,7 @@ class Handing:
             raise Conflict("files_changed", path=shown(path))
         return bool(found)
 
-    def _take(self, file: int, size: int, tell: Tell | None = None) -> str:
+    def _take(self, file: int, size: int, report: Report | None = None) -> str:
         """Copy an open file there; its digest, which is its name there. Empty: no space."""
         from paddlecloud.client.upload.copy_file import copy_and_hash  # noqa: PLC0415 - only big files
 
@@ -144,7 +144,7 @@ class Handing:
         try:
             copy = os.open(part, flags, 0o600, dir_fd=self._directory)
             try:
-                sha256 = copy_and_hash(file, copy, size, flush=True, tell=tell)
+                sha256 = copy_and_hash(file, copy, size, flush=True, report=report)
             finally:
                 os.close(copy)
             os.rename(part, sha256, src_dir_fd=self._directory, dst_dir_fd=self._directory)

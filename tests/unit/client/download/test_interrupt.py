@@ -91,13 +91,13 @@ def test_nor_does_one_that_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     stored.write_bytes(LARGE)
     other = f"output/{JOB}/rank-0/other"
 
-    def copy(_source: int, target: int, size: int, *, tell: Any, **_: Any) -> str:
+    def copy(_source: int, target: int, size: int, *, report: Any, **_: Any) -> str:
         if threading.current_thread() is caller:
             assert half_way.wait(20)
             raise KeyboardInterrupt
         half_way.set()
         assert goes_on.wait(20)
-        tell(PIECE)
+        report(PIECE)
         went_on.append(size)
         raise OSError
 

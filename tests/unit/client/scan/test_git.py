@@ -26,7 +26,7 @@ ENVIRON = {
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What git says is tested here, and not how long it takes on a busy machine."""
-    monkeypatch.setattr(scan_git, "PATIENCE", 60.0)
+    monkeypatch.setattr(scan_git, "TIMEOUT", 60.0)
 
 
 def git(root: Path, *words: str) -> str:
@@ -49,9 +49,9 @@ def repo(tmp_path: Path) -> Path:
 
 def looked(directory: Path) -> tuple[dict[str, str], str]:
     """With all that a scan of the directory would submit."""
-    looking = scan_git.look(str(directory), ENVIRON)
-    assert looking is not None
-    return looking.result({row[0] for row in scan(str(directory), now=0).entries})
+    inspection = scan_git.inspect(str(directory), ENVIRON)
+    assert inspection is not None
+    return inspection.result({row[0] for row in scan(str(directory), now=0).entries})
 
 
 def test_a_clean_tree(repo: Path) -> None:
@@ -184,9 +184,9 @@ def test_names_that_look_like_patterns_or_flags(repo: Path) -> None:
     git(repo, "commit", "-q", "-m", "second")
     for path in (repo / "job").iterdir():
         path.write_text("two\n")
-    looking = scan_git.look(str(repo / "job"), ENVIRON)
-    assert looking is not None
-    words, diff = looking.result({":(top)a", "*.env", "-q", "a\nb", "模型"})
+    inspection = scan_git.inspect(str(repo / "job"), ENVIRON)
+    assert inspection is not None
+    words, diff = inspection.result({":(top)a", "*.env", "-q", "a\nb", "模型"})
     assert diff.count("+two") == 5
     assert words["left_out"] == "train.py, x.env"
 
@@ -218,18 +218,18 @@ def test_nothing_committed_yet(tmp_path: Path) -> None:
 
 def test_git_that_takes_too_long(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only what is not done when somebody asks is too slow, however long ago it was begun."""
-    monkeypatch.setattr(scan_git, "PATIENCE", 0.0)
-    looking = scan_git.look(str(repo), ENVIRON)
-    assert looking is not None
-    for reading in looking._begun:
+    monkeypatch.setattr(scan_git, "TIMEOUT", 0.0)
+    inspection = scan_git.inspect(str(repo), ENVIRON)
+    assert inspection is not None
+    for reading in inspection._begun:
         assert reading is not None
         reading._thread.join(60)
-    assert looking.result(())[0]["branch"] == "trunk"
+    assert inspection.result(())[0]["branch"] == "trunk"
     monkeypatch.setattr(scan_git, "_GIT", ("sh", "-c", "exec sleep 600"))
-    looking = scan_git.look(str(repo), ENVIRON)
-    assert looking is not None
-    assert looking.result(()) == ({}, "")
-    codes = [reading and reading._process.returncode for reading in looking._begun]
+    inspection = scan_git.inspect(str(repo), ENVIRON)
+    assert inspection is not None
+    assert inspection.result(()) == ({}, "")
+    codes = [reading and reading._process.returncode for reading in inspection._begun]
     assert codes == [-9, -9]
 
 
@@ -254,4 +254,4 @@ def test_no_git_at_all(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_repository(tmp_path: Path) -> None:
-    assert scan_git.look(str(tmp_path), ENVIRON) is None
+    assert scan_git.inspect(str(tmp_path), ENVIRON) is None

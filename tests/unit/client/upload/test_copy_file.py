@@ -44,7 +44,7 @@ def test_the_copy_is_whole_and_so_is_what_was_told(
     (tmp_path / "source").write_bytes(data)
     heard: list[int] = []
     with two_files(tmp_path / "source", tmp_path / "target") as (source, target):
-        got = copy_file.copy_and_hash(source, target, size, flush=True, tell=heard.append)
+        got = copy_file.copy_and_hash(source, target, size, flush=True, report=heard.append)
     assert got == hashlib.sha256(data).hexdigest()
     assert (tmp_path / "target").read_bytes() == data
     assert sum(heard) == size
