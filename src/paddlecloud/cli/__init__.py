@@ -3,8 +3,8 @@
 Nothing below this package knows which words a person typed. A command is a value in one table of
 options, from which parsing, `--help`, the completion scripts and the reference are all made.
 
-Where this is the program itself, Ctrl-C ends it without a word until `main` listens: the first
-milliseconds go to imports, and their traceback would help nobody.
+In the program itself Ctrl-C ends the process silently until `main` runs: the first milliseconds go
+to imports, and their traceback is of no use.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 _PROGRAM = ("/paddlecloud", "/paddlecloud/__main__.py")
 
 
-def hear_interrupts() -> None:
+def raise_interrupts() -> None:
     """From now on Ctrl-C raises KeyboardInterrupt again, if it did before."""
     if _silenced:
         _signal.signal(_signal.SIGINT, _signal.default_int_handler)

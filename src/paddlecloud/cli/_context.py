@@ -1,7 +1,7 @@
 """What a command is given: where to write, and the configuration and client if it asks for them.
 
-Both are made on first use, because half of the commands need no server, and `doctor` has to tell
-what is wrong with a configuration that the others only fail on.
+Both are made on first use, because half of the commands need no server, and `doctor` has to report
+what is wrong with a configuration on which the others only fail.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Context:
 
             self._config = resolve(self._flags, self.environ)
             for warning in self._config.warnings:
-                self.out.tell(f"paddlecloud: {warning.text(self.out.lang)}")
+                self.out.message(f"paddlecloud: {warning.text(self.out.lang)}")
         return self._config
 
     @property
@@ -42,7 +42,7 @@ class Context:
         if self._client is None:
             from paddlecloud.client.sdk import Client  # noqa: PLC0415 - not every command
 
-            trace = self.out.tell if self.debug else None
+            trace = self.out.message if self.debug else None
             self._client = Client(self.config, note=self._note, trace=trace)
         return self._client
 

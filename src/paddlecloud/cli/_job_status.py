@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 WAITING = ("submit", "schedule", "queue")
 
 
-def tell_waiting(job: Job, out: Output) -> bool:
-    """Whether the job waits for its turn, which is told with the reason if there is one."""
+def report_waiting(job: Job, out: Output) -> bool:
+    """Whether the job waits for its turn, which is printed with the reason if there is one."""
     if job.state not in WAITING:
         return False
     reason = job.view.get("queue_reason")
     code = "job_waits_why" if reason else "job_waits"
-    out.say(code, job_id=job.id, state=out.told_state(job.state), reason=reason)
+    out.say(code, job_id=job.id, state=out.error_state(job.state), reason=reason)
     return True
 
 
-def tell_end(job: Job, out: Output, seen: str = "") -> None:
+def report_end(job: Job, out: Output, printed: str = "") -> None:
     """One line, and for a failure the advice and the last lines of the worker that broke first,
-    unless that is the worker whose whole log was just `seen`."""
-    state = out.told_state(job.state)
+    unless that is the worker whose whole log was just `printed`."""
+    state = out.error_state(job.state)
     failure = job.view.get("failure")
     if not failure:
         out.say("ended", job_id=job.id, state=state)
@@ -38,11 +38,11 @@ def tell_end(job: Job, out: Output, seen: str = "") -> None:
         return
     out.say("ended_why", job_id=job.id, state=state, message=failure["message"])
     if failure["advice"]:
-        out.tell(failure["advice"])
-    if failure["last_lines"] and failure["worker"] != seen:
+        out.message(failure["advice"])
+    if failure["last_lines"] and failure["worker"] != printed:
         out.say("last_lines", worker=failure["worker"])
         for line in failure["last_lines"]:
-            out.tell(f"  {line}")
+            out.message(f"  {line}")
 
 
 INTERRUPTED = 130
@@ -60,29 +60,29 @@ LAST_STATE = 60.0
 
 
 def follow(client: Client, job: Job, out: Output) -> int:
-    """0 if the job ends with `success`, 1 for any other end; the reason is told on stderr."""
+    """0 if the job ends with `success`, 1 for any other end; the reason goes to stderr."""
     states = _States(client, job.id, out)
     try:
         states.start()
-        piece = b""
-        for piece in client.logs(job.id, follow=True):
-            if not piece.startswith(OURS):
-                states.heard_from_job()
+        chunk = b""
+        for chunk in client.logs(job.id, follow=True):
+            if not chunk.startswith(OURS):
+                states.job_wrote()
             # With --json stdout belongs to the answer alone.
-            (out.raw if not out.json else out.raw_aside)(piece)
+            (out.raw if not out.json else out.raw_aside)(chunk)
         ended = states.last(LAST_STATE)
     except KeyboardInterrupt:
         out.say("watch_left", job_id=job.id)
         return INTERRUPTED
-    is_read_here = bool(piece) and (out.json or out.in_one_place)
-    if is_read_here and not piece.endswith(b"\n"):
-        out.tell("")  # a line that the job did not end is no part of ours
-    tell_end(ended, out, seen=FIRST if is_read_here else "")
+    is_read_here = bool(chunk) and (out.json or out.in_one_place)
+    if is_read_here and not chunk.endswith(b"\n"):
+        out.message("")  # a line that the job did not end is no part of ours
+    report_end(ended, out, printed=FIRST if is_read_here else "")
     return 0 if ended.state == "success" else 1
 
 
 class _States(threading.Thread):
-    """Tells each change of state; a thread of its own, ended with the process."""
+    """Prints each change of state, in a daemon thread."""
 
     def __init__(self, client: Client, job_id: str, out: Output) -> None:
         super().__init__(daemon=True)
@@ -91,45 +91,45 @@ class _States(threading.Thread):
         self._out = out
         self._ended: Job | None = None
         self._lock = threading.Lock()
-        self._told = ("", "")
+        self._printed = ("", "")
         self._ahead = False
-        """The log told that it runs before the server did."""
+        """The log showed that the job runs before the server reported it."""
 
     def run(self) -> None:
-        # Whoever asks for the end asks the server again, and gets its error or a better answer.
+        # `last` asks the server again, and raises its error.
         with suppress(PaddleCloudError):
             for job in self._client.changes(self._job_id):
                 if not job.final:
                     self._change(job)
                 self._ended = job if job.final else None
 
-    def heard_from_job(self) -> None:
-        """A job that speaks itself runs: the two connections need not bring that in order."""
+    def job_wrote(self) -> None:
+        """A job that writes to its log runs: the log may arrive before the state."""
         with self._lock:
-            if self._told[0] in ("", *WAITING):
+            if self._printed[0] in ("", *WAITING):
                 self._ahead = True
-                self._tell(RUNNING, "")
+                self._print(RUNNING, "")
 
     def _change(self, job: Job) -> None:
         with self._lock:
             self._ahead = self._ahead and job.state in WAITING and not _waits_again(job)
             if not self._ahead:
-                self._tell(job.state, str(job.view.get("queue_reason") or ""))
+                self._print(job.state, str(job.view.get("queue_reason") or ""))
 
     def last(self, seconds: float) -> Job:
-        """The job at its end. What this thread met may be long over: the log went on after it."""
+        """The job at its end. The log may have continued after the state that this thread read."""
         self.join(seconds)
         return self._ended or self._client.wait(self._job_id, seconds)
 
-    def _tell(self, state: str, reason: str) -> None:
-        if (state, reason) == self._told:
+    def _print(self, state: str, reason: str) -> None:
+        if (state, reason) == self._printed:
             return
-        self._told = (state, reason)
+        self._printed = (state, reason)
         code = "watch_state_why" if reason else "watch_state"
         time = strftime("%H:%M:%S", localtime())
-        self._out.say(code, time=time, state=self._out.told_state(state), reason=reason)
+        self._out.say(code, time=time, state=self._out.error_state(state), reason=reason)
 
 
 def _waits_again(job: Job) -> bool:
-    """Whether it had a place before and has none now: what its log told of is over."""
+    """Whether it was placed before and is not now: its log is that of an earlier attempt."""
     return bool(job.view.get("attempts")) and not job.view.get("pool")

@@ -1,6 +1,6 @@
-"""Writes to the terminal: lines, tables, JSON, a progress bar. Decides nothing about what to say.
+"""Writes to the terminal: lines, tables, JSON, a progress bar.
 
-stdout carries the answer and nothing else, stderr everything a person is told meanwhile. Colours,
+stdout carries the answer and nothing else, stderr all messages. Colours,
 bars and aligned columns are for terminals only; a pipe gets plain text with tabs.
 """
 
@@ -42,23 +42,23 @@ class Output:
     def __init__(self, lang: str, environ: Mapping[str, str], json: bool = False) -> None:
         self.lang = lang
         self.json = json
-        #: The job that this call has submitted: if stdout is lost, its id is told all the same.
+        #: The job that this call has submitted: if stdout is lost, its id goes to stderr.
         self.accepted = ""
         self.status = StatusLine()
         plain = bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
         self.on_terminal = _is_terminal(sys.stdout)
-        self.told_on_terminal = _is_terminal(sys.stderr)
+        self.errors_on_terminal = _is_terminal(sys.stderr)
         self._colours = self.on_terminal and not plain
-        self._told_colours = self.told_on_terminal and not plain
+        self._error_colours = self.errors_on_terminal and not plain
 
     @property
     def in_one_place(self) -> bool:
-        """Whether a reader of what is told reads the answer, too."""
+        """Whether stderr and stdout go to the same file or terminal."""
         try:
-            told, answered = (os.fstat(stream.fileno()) for stream in (sys.stderr, sys.stdout))
+            errors, answer = (os.fstat(stream.fileno()) for stream in (sys.stderr, sys.stdout))
         except (OSError, ValueError):  # one of them has no file
             return False
-        return (told.st_dev, told.st_ino) == (answered.st_dev, answered.st_ino)
+        return (errors.st_dev, errors.st_ino) == (answer.st_dev, answer.st_ino)
 
     def line(self, text: str) -> None:
         self._put(text + "\n")
@@ -87,30 +87,30 @@ class Output:
         sys.stderr.buffer.write(data)
         sys.stderr.buffer.flush()
 
-    def tell(self, text: str) -> None:
-        """A message for the person, on stderr; where that cannot be written, nobody listens."""
-        self.status.give_way(lambda: self._told(text))
+    def message(self, text: str) -> None:
+        """Print a message on stderr; if that cannot be written, it is dropped."""
+        self.status.give_way(lambda: self._print_error(text))
 
     def say(self, code: str, /, **params: object) -> None:
-        self.tell(say(code, self.lang, **params))
+        self.message(say(code, self.lang, **params))
 
     def text(self, code: str, /, **params: object) -> str:
         return say(code, self.lang, **params)
 
     def error(self, text: str) -> None:
-        self.tell(self.told_paint(text, "red"))
+        self.message(self.paint_error(text, "red"))
 
     def paint(self, text: str, colour: str) -> str:
         return _paint(text, colour) if self._colours and colour else text
 
-    def told_paint(self, text: str, colour: str) -> str:
-        return _paint(text, colour) if self._told_colours and colour else text
+    def paint_error(self, text: str, colour: str) -> str:
+        return _paint(text, colour) if self._error_colours and colour else text
 
     def state(self, word: str) -> str:
         return self.paint(word, _STATES.get(word, ""))
 
-    def told_state(self, word: str) -> str:
-        return self.told_paint(word, _STATES.get(word, ""))
+    def error_state(self, word: str) -> str:
+        return self.paint_error(word, _STATES.get(word, ""))
 
     def table(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Aligned columns with a header on a terminal; tab-separated rows for a program."""
@@ -127,22 +127,22 @@ class Output:
 
     def progress(self, code: str, total: int) -> Progress:
         """A bar that shows only on a terminal, with the word of `code` before it."""
-        return Progress(self.status, self.text(code), total if self.told_on_terminal else 0)
+        return Progress(self.status, self.text(code), total if self.errors_on_terminal else 0)
 
-    def _told(self, text: str) -> None:
+    def _print_error(self, text: str) -> None:
         try:
             print(text, file=sys.stderr, flush=True)
         except OSError as error:
-            # Who reads both has read enough; otherwise somebody may still wait for the answer.
+            # A reader of both has closed the pipe; otherwise the answer may still be read.
             if isinstance(error, BrokenPipeError) and self.in_one_place:
                 raise
-            forget(sys.stderr)
+            discard(sys.stderr)
 
     def _put(self, text: str) -> None:
         self._do(lambda: sys.stdout.write(text))
 
     def _do(self, work: Callable[[], object]) -> None:
-        """Work on stdout; whoever closed a pipe has read enough, and is told nothing."""
+        """Write to stdout; a closed pipe ends the command silently."""
         try:
             work()
         except BrokenPipeError:
@@ -152,7 +152,7 @@ class Output:
 
     def _lost(self, error: OSError) -> PaddleCloudError:
         """What to raise when stdout takes nothing more, and is no pipe without a reader."""
-        forget(sys.stdout)
+        discard(sys.stdout)
         reason = error.strerror or str(error)
         if self.accepted:
             return PaddleCloudError("stdout_lost_job", reason=reason, job_id=self.accepted)
@@ -160,8 +160,8 @@ class Output:
 
 
 class StatusLine:
-    """The last line of a terminal, on stderr, that is drawn over again and again, by any thread; it
-    goes before whatever is told meanwhile, and comes again below."""
+    """The last line of a terminal, on stderr, that any thread redraws. It is removed
+    before a message is printed, and drawn again below it."""
 
     def __init__(self) -> None:
         self._lock = allocate_lock()
@@ -221,8 +221,8 @@ class Progress:
         self._show(count)
 
     def skip(self, count: int) -> None:
-        """So much more is there, and was before: that says nothing of the speed, nor does the time
-        in which it was found out."""
+        """So many more bytes were there before: they do not count for the speed, nor does the time
+        that it took to find them."""
         if not self._moved:
             self._began = self._clock()
         self._show(count)
@@ -238,8 +238,8 @@ class Progress:
         self._shown, self._drawn = percent, now
         filled = percent * _BAR // 100
         bar = "#" * filled + "-" * (_BAR - filled)
-        told = size(self._total) + self._speed(now)
-        self._line.draw(f"{self._label} [{bar}] {percent:3d}% {told}")
+        numbers = size(self._total) + self._speed(now)
+        self._line.draw(f"{self._label} [{bar}] {percent:3d}% {numbers}")
 
     def _speed(self, now: float) -> str:
         """Bytes a second so far, and minutes and seconds that are left at that pace."""
@@ -275,7 +275,7 @@ def json_text(value: object, stream: TextIO, indent: int | None = None) -> str:
     return dumps(value, indent=indent)
 
 
-def forget(stream: TextIO) -> None:
+def discard(stream: TextIO) -> None:
     """Let what this stream still holds go nowhere, instead of failing again when Python ends."""
     try:
         behind = stream.fileno()
@@ -335,7 +335,7 @@ def size(count: int) -> str:
 
 
 def _put(text: str) -> None:
-    """For a line that is drawn: where it cannot be, nobody looks."""
+    """Draw a status line; errors are ignored."""
     try:
         sys.stderr.write(text)
         sys.stderr.flush()

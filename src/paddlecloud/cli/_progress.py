@@ -1,7 +1,6 @@
-"""Says on a terminal how much of a directory was read, when reading it takes its time.
+"""Shows on a terminal how much of a directory was read, if that takes longer than a second.
 
-A thread of its own, because one large file keeps the caller busy for seconds; it only looks at
-counters. Programs are told nothing.
+A thread, because one large file keeps the caller busy for seconds; it only reads counters.
 """
 
 from __future__ import annotations
@@ -15,28 +14,28 @@ if TYPE_CHECKING:
     from paddlecloud.cli._output import Output
     from paddlecloud.client.scan.walk import Reading
 
-#: Seconds without a word before the first line, and between two.
-PATIENCE, PACE = 1.0, 0.25
+#: Seconds until the first line, and between two.
+DELAY, PACE = 1.0, 0.25
 
 
 def shows(out: Output) -> bool:
-    """Whether somebody sits there who wants to know."""
-    return out.told_on_terminal and not out.json
+    """Whether messages go to a terminal."""
+    return out.errors_on_terminal and not out.json
 
 
 class ReadingLine(threading.Thread):
     """The line; `stop` takes it away, and nothing is drawn after that."""
 
-    def __init__(self, out: Output, reading: Reading, patience: float = PATIENCE) -> None:
+    def __init__(self, out: Output, reading: Reading, delay: float = DELAY) -> None:
         super().__init__(daemon=True)
         self._out = out
         self._reading = reading
-        self._patience = patience
+        self._delay = delay
         self._over = threading.Event()
         self._lock = threading.Lock()
 
     def run(self) -> None:
-        wait = self._patience
+        wait = self._delay
         while not self._over.wait(wait):
             with self._lock:
                 if not self._over.is_set() and self._reading.files:

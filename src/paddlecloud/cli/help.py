@@ -22,7 +22,7 @@ _WORDS: dict[str, Text] = {
     "options": ("Options", "参数"),
     "examples": ("Examples", "示例"),
     "more": (
-        "paddlecloud COMMAND --help tells more about a command. Every command takes --json.",
+        "paddlecloud COMMAND --help describes a command. Every command takes --json.",
         "paddlecloud 命令 --help 显示该命令的用法。所有命令都支持 --json。",
     ),
     "default": ("default", "默认"),

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import sys
 
-from paddlecloud.cli import hear_interrupts, registry
-from paddlecloud.cli._output import Output, forget, json_text, visible
+from paddlecloud.cli import raise_interrupts, registry
+from paddlecloud.cli._output import Output, discard, json_text, visible
 from paddlecloud.client.config.resolve import language, resolve
 from paddlecloud.model.errors import Invalid, NotFound, PaddleCloudError
 
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(words: list[str], out: Output, environ: Mapping[str, str]) -> int:
     """Run the command that the words name."""
-    out.json = "--json" in words  # so that even words nobody understands are answered as asked
+    out.json = "--json" in words  # also for errors in the words themselves
     words = _common_first(words)
     if not words or words[0] in ("--help", "-h", "help"):
         return _help(words, out)
@@ -61,8 +61,8 @@ def run(words: list[str], out: Output, environ: Mapping[str, str]) -> int:
 
 
 def _fill_streams() -> None:
-    """Whoever closed a stream (`>&-`) must not have the next file that is opened take its number.
-    In place of stdout stands one that refuses each write, so that a lost answer is told."""
+    """Open streams that are closed (`>&-`), so that no other file gets their numbers. The one for
+    stdout refuses each write, so that a lost answer is reported."""
     if sys.stdin is None:
         sys.stdin = os.fdopen(os.open(os.devnull, os.O_RDONLY))
     if sys.stdout is None:
@@ -74,15 +74,15 @@ def _fill_streams() -> None:
 def _ended(work: Callable[[], int], out: Output) -> int:
     """The exit code of `work`, whatever becomes of it."""
     try:
-        hear_interrupts()
+        raise_interrupts()
         return work()
     except KeyboardInterrupt:
         out.say("interrupted")
         return INTERRUPTED
     except BrokenPipeError:
         # What either stream still buffers would fail again at exit, with code 120.
-        forget(sys.stdout)
-        forget(sys.stderr)
+        discard(sys.stdout)
+        discard(sys.stderr)
         return PIPE_CLOSED
     except PaddleCloudError as error:
         _show(error, out)
@@ -143,7 +143,7 @@ def _help(words: list[str], out: Output) -> int:
         out.line(cli_help.command(command, out.lang))
         return 0
     if not words:
-        out.tell(cli_help.program(out.lang))
+        out.message(cli_help.program(out.lang))
         return Invalid.exit_code
     out.line(cli_help.program(out.lang))
     return 0
@@ -152,7 +152,7 @@ def _help(words: list[str], out: Output) -> int:
 def _show(error: PaddleCloudError, out: Output) -> None:
     if out.json:
         wire = {**error.to_wire(out.lang), "params": {k: str(v) for k, v in error.params.items()}}
-        out.tell(json_text({"error": wire}, sys.stderr))
+        out.message(json_text({"error": wire}, sys.stderr))
     else:
         lines = error.text(out.lang).split("\n")
         out.error("paddlecloud: " + "\n".join(map(visible, lines)))
@@ -164,7 +164,7 @@ def _crashed(error: Exception, out: Output, environ: Mapping[str, str]) -> int:
     details = "".join(traceback.format_exception(error))
     kind = f"{type(error).__name__}: {error}".splitlines()[0][:200]
     if _wants_details(environ):
-        out.tell(details)
+        out.message(details)
     try:
         path = _save(details, environ)
     except OSError:

@@ -2,8 +2,8 @@
 
 The table exists because four readers share it: the parser, `--help`, the completion scripts and
 the reference in the documents. argparse could serve only the first two, speaks one language, and
-costs as much time at start as a bare Python. Values are checked here only for their shape; what a
-value may be is the business of the command.
+costs as much time at start as a bare Python. Only the types of values are checked here; commands
+check their ranges.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ class Command:
     """One command: its words, what it takes, what it does.
 
     `operand` names the option that a word without dashes fills: `logs JOB` is `logs --job_id=JOB`.
-    `words` shows it in the usage where the one word of its `metavar` would say too little.
+    `words` shows it in the usage where the one word of its `metavar` is not enough.
     `rest` names what the words after `--`, or after the operand, are for: they are another
-    program's, and not looked at.
+    program's, and not parsed.
     """
 
     __slots__ = ("examples", "help", "name", "operand", "options", "rest", "run", "words")
@@ -118,7 +118,7 @@ JOB_ID = Option(
 def parse(command: Command, words: Sequence[str]) -> Args:
     """The values by option name, defaults filled in; Invalid names the word that is wrong.
 
-    `--help` wins over everything: whoever asks for help gets it, whatever else is wrong.
+    `--help` takes precedence, whatever else is wrong.
     """
     words, others = _split(command, words)
     if "--help" in words or "-h" in words:
@@ -126,18 +126,18 @@ def parse(command: Command, words: Sequence[str]) -> Args:
     args: Args = {option.name: _start(option) for option in command.options}
     if command.rest:
         args[command.rest] = others
-    seen: set[str] = set()
+    given: set[str] = set()
     rest = list(reversed(words))
     while rest:
         word = rest.pop()
         if word == "--":
             for operand in reversed(rest):
-                _set_operand(command, args, seen, operand)
+                _set_operand(command, args, given, operand)
             break
         if len(word) > 1 and word.startswith("-"):
-            _take_option(command, args, seen, word, rest)
+            _take_option(command, args, given, word, rest)
         else:
-            _set_operand(command, args, seen, word)
+            _set_operand(command, args, given, word)
     return args
 
 
@@ -171,7 +171,7 @@ def _start(option: Option) -> object:
     return [] if option.kind == LIST else option.default
 
 
-def _take_option(command: Command, args: Args, seen: set[str], word: str, rest: list[str]) -> None:
+def _take_option(command: Command, args: Args, given: set[str], word: str, rest: list[str]) -> None:
     spelling, equals, value = word.partition("=")
     if word[1] != "-" and word[2:].isdigit():
         # -n5 is -n 5, as everywhere; other letters joined to a flag are a misspelt long one.
@@ -188,7 +188,7 @@ def _take_option(command: Command, args: Args, seen: set[str], word: str, rest: 
         if not rest or _is_flag(command, rest[-1]):
             raise Invalid("flag_needs_value", flag=spelling, metavar=option.metavar)
         value = rest.pop()
-    _set(option, args, seen, spelling, value)
+    _set(option, args, given, spelling, value)
 
 
 def _find(command: Command, spelling: str) -> Option | None:
@@ -199,20 +199,20 @@ def _find(command: Command, spelling: str) -> Option | None:
 
 
 def _is_flag(command: Command, word: str) -> bool:
-    """Whether a word is one of our options, so that `--name --json` is a forgotten value.
+    """Whether a word is one of our options, so that `--name --json` is a missing value.
 
-    Other words with a dash are taken as the value: `--start_cmd -x` means what it says.
+    Other words with a dash are taken as the value: `--start_cmd -x` is valid.
     """
     return word.startswith("-") and _find(command, word.partition("=")[0]) is not None
 
 
-def _set(option: Option, args: Args, seen: set[str], spelling: str, value: str) -> None:
+def _set(option: Option, args: Args, given: set[str], spelling: str, value: str) -> None:
     if option.kind == LIST:
         args[option.name].append(_typed(option, spelling, value))
         return
-    if option.name in seen and args[option.name] != _typed(option, spelling, value):
+    if option.name in given and args[option.name] != _typed(option, spelling, value):
         raise Invalid("flag_twice", flag=spelling)
-    seen.add(option.name)
+    given.add(option.name)
     args[option.name] = _typed(option, spelling, value)
 
 
@@ -240,14 +240,14 @@ def _at_home(path: str) -> str:
     return os.path.expanduser(path)  # noqa: PTH111 - importing pathlib costs 15 ms
 
 
-def _set_operand(command: Command, args: Args, seen: set[str], word: str) -> None:
+def _set_operand(command: Command, args: Args, given: set[str], word: str) -> None:
     if not command.operand:
         raise Invalid("operand_unexpected", command=command.name, word=word or _EMPTY)
     option = next(option for option in command.options if option.name == command.operand)
-    if args[option.name] is not None and option.name in seen:
-        told = {"command": command.name, "word": word or _EMPTY}
-        raise Invalid("operand_second", metavar=option.metavar, **told)
-    _set(option, args, seen, option.metavar, word)
+    if args[option.name] is not None and option.name in given:
+        values = {"command": command.name, "word": word or _EMPTY}
+        raise Invalid("operand_second", metavar=option.metavar, **values)
+    _set(option, args, given, option.metavar, word)
 
 
 def _unknown(command: Command, spelling: str) -> Invalid:

@@ -33,7 +33,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> list[str]:
 def test_a_job_that_speaks_runs_whatever_the_server_says_late(
     states: _States, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    states.heard_from_job()
+    states.job_wrote()
     states._change(a_job("schedule", "accepted"))
     states._change(a_job("schedule", "starting", attempts=1, pool="local"))
     states._change(a_job("running", attempts=1, pool="local"))
@@ -44,9 +44,9 @@ def test_a_wait_between_two_attempts_is_told_though_the_first_was_never_seen_to_
     states: _States, capsys: pytest.CaptureFixture[str]
 ) -> None:
     states._change(a_job("schedule", "starting", attempts=1, pool="local"))
-    states.heard_from_job()
+    states.job_wrote()
     states._change(a_job("queue", "again soon", attempts=1))
-    states.heard_from_job()
+    states.job_wrote()
     assert told(capsys) == ["schedule: starting", "running", "queue: again soon", "running"]
 
 

@@ -447,14 +447,14 @@ def test_so_it_is_while_the_notes_of_the_server_are_told(
     server: FakeServer, directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     submits(server)
-    tell = Output.tell
+    tell = Output.message
 
     def interrupted(out: Output, text: str) -> None:
         tell(out, text)
         if text == "runs as cpu":
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Output, "tell", interrupted)
+    monkeypatch.setattr(Output, "message", interrupted)
     assert main(["submit_job", f"--files={directory}", "--start_cmd=true"]) == 130
     assert f"interrupted, but {ID} continues;" in capsys.readouterr().err
 

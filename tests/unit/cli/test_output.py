@@ -141,7 +141,7 @@ def test_what_is_told_meanwhile_has_a_line_of_its_own(monkeypatch: pytest.Monkey
     out = Output("en", {"NO_COLOR": "1"})
     with out.progress("uploading", 100) as bar:
         bar.add(40)
-        out.tell("the upload was interrupted")
+        out.message("the upload was interrupted")
         bar.add(20)
     _, first, blanks, told, again, last = terminal[1].getvalue().split("\r")
     assert first.endswith("40% 100 B") and again == first

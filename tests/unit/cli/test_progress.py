@@ -28,7 +28,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 def test_it_shows_and_gives_way_to_what_is_told(capsys: Captured) -> None:
     reading, out = Reading(), Output("en", {})
-    line = ReadingLine(out, reading, patience=0.0)
+    line = ReadingLine(out, reading, delay=0.0)
     line.start()
     reading.files, reading.bytes = 12_345, 3 * 1024**3 // 2
     shown: list[str] = []
@@ -39,7 +39,7 @@ def test_it_shows_and_gives_way_to_what_is_told(capsys: Captured) -> None:
 
     until(drawn)
     line.stop()
-    out.tell("files: 7")
+    out.message("files: 7")
     line.join(20)
     last = capsys.readouterr().err
     assert last.endswith("files: 7\n")
@@ -49,7 +49,7 @@ def test_it_shows_and_gives_way_to_what_is_told(capsys: Captured) -> None:
 def test_nothing_is_drawn_after_its_end(capsys: Captured) -> None:
     reading, out = Reading(), Output("zh", {})
     reading.files, reading.bytes = 1, 17
-    line = ReadingLine(out, reading, patience=0.0)
+    line = ReadingLine(out, reading, delay=0.0)
     line.stop()
     line.start()
     line.join(20)
@@ -61,7 +61,7 @@ def test_nothing_is_drawn_after_its_end(capsys: Captured) -> None:
 def test_only_a_terminal_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     out = Output("en", {})
     assert not shows(out)
-    monkeypatch.setattr(out, "told_on_terminal", True)
+    monkeypatch.setattr(out, "errors_on_terminal", True)
     assert shows(out)
     out.json = True
     assert not shows(out)
@@ -76,7 +76,7 @@ def test_a_submit_counts_what_it_reads(
 
     class Line(ReadingLine):
         def __init__(self, out: Output, reading: Reading) -> None:
-            super().__init__(out, reading, patience=0.0)
+            super().__init__(out, reading, delay=0.0)
             made.append(reading)
 
     monkeypatch.setattr(submit_job, "ReadingLine", Line)

@@ -1,4 +1,4 @@
-"""`notifications show|set|test`: what one is told of, by mail and by webhook."""
+"""`notifications show|set|test`: events that are sent by mail and by webhook."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ COMMANDS = (
         "notifications show",
         show,
         (
-            "Show what you are told of, and how.",
+            "Show which events you are notified of, and how.",
             "查看通知设置：事件、邮件和 webhook。",
         ),
         examples=("paddlecloud notifications show",),
@@ -78,7 +78,7 @@ COMMANDS = (
         "notifications set",
         choose,
         (
-            "Choose what you are told of, and how. What is not given stays as it is.",
+            "Choose which events you are notified of, and how. What is not given stays as it is.",
             "设置要通知的事件和方式，未给出的保持不变。",
         ),
         options=(
@@ -114,7 +114,7 @@ COMMANDS = (
         "notifications test",
         try_out,
         (
-            "Send a test by every way that you chose, now, and say what came of it.",
+            "Send a test by mail and webhook, as chosen, and show the results.",
             "立即用已选择的方式发送测试通知，并显示结果。",
         ),
         examples=("paddlecloud notifications test",),

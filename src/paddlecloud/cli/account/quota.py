@@ -24,11 +24,11 @@ DAYS = 30
 
 
 def own(args: Args, context: Context) -> int:
-    return _tell(args, context, args["user"])
+    return _show_usage(args, context, args["user"])
 
 
 def of_user(args: Args, context: Context) -> int:
-    return _tell(args, context, _user(args))
+    return _show_usage(args, context, _user(args))
 
 
 def change(args: Args, context: Context) -> int:
@@ -62,7 +62,7 @@ def plans(args: Args, context: Context) -> int:
     return 0
 
 
-def _tell(args: Args, context: Context, user: str | None) -> int:
+def _show_usage(args: Args, context: Context, user: str | None) -> int:
     if not args["history"]:
         if args["days"] is not None:
             raise Invalid("flag_needs_flag", flag="--days", other="--history")
@@ -173,7 +173,7 @@ COMMANDS = (
             Option(
                 "limit", LIST,
                 (
-                    "NAME=VALUE, again for more; unlimited is no limit, plan what the plan says",
+                    "NAME=VALUE, again for more; unlimited: no limit; plan: the limit of the plan",
                     "NAME=VALUE，可多次给出；unlimited 为不限，plan 为按套餐",
                 ),
                 metavar="NAME=VALUE", offers=tuple(f"{name}=" for name in LIMITS),

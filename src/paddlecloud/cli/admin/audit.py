@@ -31,7 +31,7 @@ def run(args: Args, context: Context) -> int:
 
 
 def moment(text: str, now: datetime) -> datetime:
-    """A date, a time (of UTC unless it says otherwise), or how long ago."""
+    """A date, a time (UTC unless it has a zone), or how long ago."""
     unit = _UNITS.get(text[-1:])
     count = text[:-1]
     try:

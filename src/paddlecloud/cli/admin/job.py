@@ -1,4 +1,4 @@
-"""`admin job …`: everybody's jobs."""
+"""`admin job …`: the jobs of all users."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ COMMANDS = (
     Command(
         "admin job list",
         list_jobs,
-        ("List everybody's jobs, newest first.", "列出所有用户的任务，最新的在前。"),
+        ("List the jobs of all users, newest first.", "列出所有用户的任务，最新的在前。"),
         options=(
             Option("user", TEXT, ("only jobs of this user", "只列出该用户的任务"), metavar="USER"),
             *FILTERS,
@@ -48,7 +48,7 @@ COMMANDS = (
     Command(
         "admin job show",
         query_job.run,
-        ("Show anybody's job.", "查看任何用户的任务。"),
+        ("Show a job of any user.", "查看任何用户的任务。"),
         operand="job_id",
         options=(JOB_ID,),
         examples=("paddlecloud admin job show job-338745e5caa42a1537955e41d6f1ce33",),
@@ -56,7 +56,7 @@ COMMANDS = (
     Command(
         "admin job kill",
         kill_job.run,
-        ("End anybody's job; the audit says who did.", "结束任何用户的任务，操作会被记录。"),
+        ("End a job of any user; the audit log records it.", "结束任何用户的任务，操作会被记录。"),
         operand="job_id",
         options=(JOB_ID,),
         examples=("paddlecloud admin job kill job-338745e5caa42a1537955e41d6f1ce33",),

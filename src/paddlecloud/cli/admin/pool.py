@@ -27,7 +27,7 @@ def list_pools(args: Args, context: Context) -> int:
     out.table(COLUMNS, [row for pool in pools for row in _rows(pool)])
     for pool in pools:
         if pool["note"]:
-            out.tell(f"{pool['name']}: {pool['note']}")
+            out.message(f"{pool['name']}: {pool['note']}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""`admin token …`: everybody's keys."""
+"""`admin token …`: the keys of all users."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ COMMANDS = (
         "admin token list",
         list_tokens,
         (
-            "List keys, of one user or of everybody; their secrets are shown nowhere.",
+            "List keys, of one user or of all; their secrets are never shown.",
             "列出密钥（全部或某个用户的），不显示 sk。",
         ),
         operand="user",
@@ -65,7 +65,7 @@ COMMANDS = (
     Command(
         "admin token revoke",
         revoke,
-        ("Make anybody's key useless, at once and for ever.", "立即永久吊销任何用户的密钥。"),
+        ("Revoke a key of any user, at once and for ever.", "立即永久吊销任何用户的密钥。"),
         operand="ak",
         options=(AK,),
         examples=("paddlecloud admin token revoke 4f6f1e7ed2dc4d3c9d4f7f4e1f2a3b4c",),

@@ -74,7 +74,7 @@ COMMANDS = (
     Command(
         "admin user list",
         list_users,
-        ("List everybody: role, plan, address, keys.", "列出用户：角色、套餐、邮箱、密钥数。"),
+        ("List all users: role, plan, address, keys.", "列出用户：角色、套餐、邮箱、密钥数。"),
         examples=("paddlecloud admin user list", "paddlecloud admin user list --json"),
     ),
     Command(
@@ -119,7 +119,7 @@ COMMANDS = (
     Command(
         "admin user enable",
         enable,
-        ("Let a user in again, with the keys of before.", "重新启用用户，原有密钥恢复可用。"),
+        ("Enable a user again, with the same keys.", "重新启用用户，原有密钥恢复可用。"),
         operand="user",
         options=(USER,),
         examples=("paddlecloud admin user enable alice",),
@@ -128,7 +128,7 @@ COMMANDS = (
         "admin user delete",
         delete,
         (
-            "Forget a user who has neither jobs nor files; anybody else can be disabled.",
+            "Delete a user who has neither jobs nor files; other users can be disabled.",
             "删除没有任务和文件的用户；其他用户只能停用。",
         ),
         operand="user",

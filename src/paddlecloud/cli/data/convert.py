@@ -73,7 +73,7 @@ def split(args: Args, context: Context) -> int:
 
 
 class _Counted:
-    """Counts what passes, so that a command can tell how much it wrote."""
+    """Counts the records that a command writes."""
 
     def __init__(self, records: Iterator[bytes]) -> None:
         self._records = records

@@ -27,8 +27,8 @@ def repair(args: Args, context: Context) -> int:
         rows.append({**facts(report, out.lang), "output": output})
         if not out.json:
             count = len(report.damages)
-            told = {"path": path, "records": report.records, "output": output, "count": count}
-            out.line(out.text("data_repaired_one" if count == 1 else "data_repaired", **told))
+            values = {"path": path, "records": report.records, "output": output, "count": count}
+            out.line(out.text("data_repaired_one" if count == 1 else "data_repaired", **values))
     if out.json:
         out.value(rows)
     return 0

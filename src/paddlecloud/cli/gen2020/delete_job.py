@@ -1,4 +1,4 @@
-"""`delete_job`: forget a job that has ended, with what it left."""
+"""`delete_job`: deletes a job that has ended, with its logs and outputs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COMMANDS = (
         "delete_job",
         run,
         (
-            "Delete a job that has ended, with its logs and outputs. Nobody can bring them back. "
+            "Delete a job that has ended, with its logs and outputs. They cannot be restored. "
             "Its submitted files go later, when no other job has them.",
             "删除已结束的任务及其日志和输出，删除后无法恢复。提交的文件在没有其他任务使用后到期清理。",
         ),

@@ -49,22 +49,22 @@ def _file(row: dict[str, Any], out: Output) -> None:
     mark, colour = _MARKS[row["change"]]
     sides = [side for side in (row["first"], row["second"]) if side is not None]
     if all(side["kind"] == "file" for side in sides):
-        told = _files(sides, out)
+        parts = _files(sides, out)
     else:
-        told = " -> ".join(_entry(side, out) for side in sides)
-    out.line(f"{out.paint(mark, colour)} {visible(row['path'])} ({told})")
+        parts = " -> ".join(_entry(side, out) for side in sides)
+    out.line(f"{out.paint(mark, colour)} {visible(row['path'])} ({parts})")
 
 
 def _files(sides: list[dict[str, Any]], out: Output) -> str:
     """What differs in two files, or the size of one."""
-    told = []
+    parts = []
     modes = [side["executable"] for side in sides]
     contents = {side["sha256"] for side in sides}
     if len(contents) > 1 or None in contents or modes[0] == modes[-1]:
-        told.append(_bytes([side["size"] for side in sides], out))
+        parts.append(_bytes([side["size"] for side in sides], out))
     if modes[0] != modes[-1]:
-        told.append(out.text("diff_executable" if modes[-1] else "diff_not_executable"))
-    return ", ".join(told)
+        parts.append(out.text("diff_executable" if modes[-1] else "diff_not_executable"))
+    return ", ".join(parts)
 
 
 def _bytes(sizes: list[int], out: Output) -> str:

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from paddlecloud.client.exec import Command as Running
 
 INTERRUPTED = 130
-#: What `timeout` of the shell says, too.
+#: As `timeout` of the shell.
 TIMED_OUT = 124
-#: Bytes of each stream that go into one JSON value: it is gathered in memory, here and by whoever
-#: reads it.
+#: Bytes of each stream that go into one JSON value: it is held in memory, here and by its
+#: reader.
 MOST_JSON = 64 * 2**20
-#: Between two words to the server while nobody takes our output; it waits for two minutes.
+#: Seconds between two keep-alives while the output is not read; the server waits two minutes.
 HOLD_SECONDS = 30.0
 #: So long what is still on its way is taken of a command that was stopped.
 DRAIN_SECONDS = 10.0
@@ -84,8 +84,8 @@ def _copy(command: Running, context: Context, kept: dict[str, bytearray]) -> Non
                 else:
                     context.out.raw_aside(data)
             except (OSError, PaddleCloudError):
-                # Nobody takes what it prints (`| head`, a full disk, too much for one JSON value):
-                # it has no reason to go on.
+                # Its output cannot be written (`| head`, a full disk, too much for one JSON value),
+                # so the command is stopped.
                 _leave(command, output)
                 raise
             holder.writing = False
@@ -107,8 +107,8 @@ def _leave(command: Running, output: Iterator[tuple[str, bytes]]) -> None:
 
 
 class _Holder:
-    """Holds the command while our own output stands still (`| less`): nothing is asked for then,
-    and one of which nobody asks is ended."""
+    """Keeps the command alive while its output is not read (`| less`): without requests for its
+    output the server would end it."""
 
     def __init__(self, command: Running) -> None:
         from threading import Event, Thread  # noqa: PLC0415 - only exec needs it

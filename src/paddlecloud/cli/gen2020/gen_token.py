@@ -31,19 +31,19 @@ def run(args: Args, context: Context) -> int:
 
     config = context.config
     write_main(config.save_path, user_id, ak, sk)
-    _tell(context, "create_token done")
+    _print(context, "create_token done")
     if config.values["main.ak"].rank > 1:
         context.out.say("gen_token_shadowed", origin=config.values["main.ak"].origin)
     if context.out.json:
         context.out.value({"user_id": user_id, "ak": ak, "path": config.save_path})
-    elif context.out.told_on_terminal:
+    elif context.out.errors_on_terminal:
         context.out.say("gen_token_kept", user=user_id, path=config.save_path)
     return 0
 
 
 def _made_here(context: Context) -> Keys:
     """The embedded server belongs to who asks: it hands the pair out at once."""
-    _tell(context, "create_token...")
+    _print(context, "create_token...")
     made = context.client.create_token(name=NAME)
     return made["user_id"], made["ak"], made["sk"]
 
@@ -52,9 +52,9 @@ def _mailed(args: Args, context: Context) -> Keys:
     email = args["email"]
     if not email:
         raise Invalid("email_missing")
-    _tell(context, "create_token...")
+    _print(context, "create_token...")
     answer = context.client.gen_token(email)
-    if context.out.told_on_terminal:
+    if context.out.errors_on_terminal:
         context.out.say("gen_token_mailed", email=answer["email"])
     for tries_left in reversed(range(TRIES)):
         ak, sk = _pasted(context, "ak"), _pasted(context, "sk")
@@ -63,12 +63,12 @@ def _mailed(args: Args, context: Context) -> Keys:
         except (Unauthenticated, Invalid) as error:
             if not tries_left:
                 raise
-            _tell_again(context, error)
+            _report_retry(context, error)
     raise AssertionError("the last try returns or raises")
 
 
-def _tell_again(context: Context, error: PaddleCloudError) -> None:
-    """To ask for new keys, as that error advises elsewhere, is what the person is doing."""
+def _report_retry(context: Context, error: PaddleCloudError) -> None:
+    """The advice of that error, to get new keys, is what the user is doing."""
     if error.code == "auth_unknown_key":
         context.out.say("gen_token_unknown", ak=error.params.get("ak", "?"))
     else:
@@ -118,7 +118,7 @@ def _read(context: Context, prompt: str) -> str:
     stream.flush()
     line = sys.stdin.readline()
     if not sys.stdin.isatty():
-        stream.write("\n")  # nobody sees what comes out of a pipe, the end of its line neither
+        stream.write("\n")  # input from a pipe is not echoed, nor is its line end
     if not line:
         raise _nothing(context)
     return line
@@ -133,9 +133,9 @@ def _is_key(text: str) -> bool:
     return text.isascii() and text.isprintable() and text != "" and not set(text) & {" ", "/"}
 
 
-def _tell(context: Context, line: str) -> None:
+def _print(context: Context, line: str) -> None:
     if context.out.json:
-        context.out.tell(line)
+        context.out.message(line)
     else:
         context.out.draw(line + "\n")
 

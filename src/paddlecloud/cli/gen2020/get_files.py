@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddlecloud.cli._job_status import tell_waiting
+from paddlecloud.cli._job_status import report_waiting
 from paddlecloud.cli._output import size, visible
 from paddlecloud.cli.gen2020.query_job import wanted_job
 from paddlecloud.cli.parser import BOOL, FLAG, JOB_ID, TEXT, Command, Option
@@ -32,11 +32,11 @@ def run(args: Args, context: Context) -> int:
     answer: dict[str, Any] = {"job_id": job_id, "files": found.files}
     done = None
     if not found.files:
-        _tell_none(context, job_id, args["prefix"] or f"output/{job_id}")
+        _report_none(context, job_id, args["prefix"] or f"output/{job_id}")
     elif args["download"] and not _has_not_begun(context, job_id, found.files):
         done = _download(args, context, job_id, found)
     if args["download"]:
-        answer |= _told(args, found, done)
+        answer |= _download_values(args, found, done)
     if context.out.json:
         context.out.value(answer)
     elif not args["download"]:
@@ -63,8 +63,8 @@ def _check_flags(args: Args) -> None:
         raise Invalid("flag_needs_flag", flag="--resume", other="--download=1")
 
 
-def _tell_none(context: Context, job_id: str, prefix: str) -> None:
-    """Paths are those of the list: whoever asks for `log` means another one."""
+def _report_none(context: Context, job_id: str, prefix: str) -> None:
+    """Print that there are no files: a prefix such as `log` is not a path of the listing."""
     is_whole = prefix == "/" or prefix.startswith(f"output/{job_id}")
     code = "no_files" if is_whole else "no_files_there"
     context.out.say(code, prefix=visible(prefix), job_id=job_id)
@@ -79,10 +79,10 @@ def _check_directory(args: Args, context: Context, job_id: str) -> None:
 
 
 def _has_not_begun(context: Context, job_id: str, rows: list[dict[str, Any]]) -> bool:
-    """Told: an empty directory would look like a result."""
+    """Whether the job waits, which is printed: an empty directory could be taken for a result."""
     if any(not row["path"].endswith("/") for row in rows):
         return False
-    return tell_waiting(context.client.query_job(job_id, diff=False), context.out)
+    return report_waiting(context.client.query_job(job_id, diff=False), context.out)
 
 
 def _download(args: Args, context: Context, job_id: str, found: Listing) -> Result:
@@ -101,16 +101,16 @@ def _download(args: Args, context: Context, job_id: str, found: Listing) -> Resu
     code, total = "downloaded_one" if done.files == 1 else "downloaded", done.bytes + done.kept
     out.say(code, count=done.files, size=size(total), directory=directory)
     if found.is_early and _has_outputs(job_id, found):
-        out.say("download_early", job_id=job_id, state=out.told_state(found.state))
+        out.say("download_early", job_id=job_id, state=out.error_state(found.state))
     if found.left_behind:
-        out.tell(found.left_behind)
+        out.message(found.left_behind)
     for complaint in done.errors():
         out.error(complaint.text(out.lang))
     return done
 
 
-def _told(args: Args, found: Listing, done: Result | None) -> dict[str, Any]:
-    """What a program wants to know of a download, also of one that did not come about."""
+def _download_values(args: Args, found: Listing, done: Result | None) -> dict[str, Any]:
+    """The `--json` keys of a download, also of one without any file."""
     import os  # noqa: PLC0415 - downloads only
 
     return {

@@ -17,7 +17,7 @@ def run(args: Args, context: Context) -> int:
         context.out.value(job.view)
     else:
         code = "ended" if job.final else "killing"
-        context.out.say(code, job_id=job.id, state=context.out.told_state(job.state))
+        context.out.say(code, job_id=job.id, state=context.out.error_state(job.state))
     return 0
 
 

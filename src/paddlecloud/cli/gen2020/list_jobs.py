@@ -36,7 +36,7 @@ FILTERS = (
 
 def run(args: Args, context: Context) -> int:
     limit = asked_limit(args)
-    # One row more than asked tells whether there are more.
+    # One row more than asked shows whether there are more.
     jobs = context.client.list_jobs(
         state=asked_state(args),
         name=args["name"],
@@ -50,7 +50,7 @@ def run(args: Args, context: Context) -> int:
     out.table(COLUMNS, [[one_line(job.view.get(key)) for key in COLUMNS] for job in shown])
     if len(jobs) > len(shown) and args["limit"] is None:
         out.say("more_jobs")
-    elif not jobs and out.told_on_terminal:
+    elif not jobs and out.errors_on_terminal:
         out.say("no_jobs")
     return 0
 

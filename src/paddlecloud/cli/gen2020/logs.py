@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddlecloud.cli._job_status import tell_waiting
+from paddlecloud.cli._job_status import report_waiting
 from paddlecloud.cli.gen2020.query_job import wanted_job
 from paddlecloud.cli.parser import FLAG, JOB_ID, NUMBER, TEXT, Command, Option
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def run(args: Args, context: Context) -> int:
     job_id = wanted_job(args)
     if args["follow"]:
-        tell_waiting(context.client.query_job(job_id, diff=False), context.out)
-    pieces = context.client.logs(
+        report_waiting(context.client.query_job(job_id, diff=False), context.out)
+    chunks = context.client.logs(
         job_id,
         worker=args["worker"],
         follow=args["follow"],
@@ -29,23 +29,23 @@ def run(args: Args, context: Context) -> int:
         failed=args["failed"],
         grep=args["grep"],
     )
-    silent = (_print_json if context.out.json else _print)(args, context, pieces)
+    silent = (_print_json if context.out.json else _print)(args, context, chunks)
     if silent and not args["follow"]:
-        tell_waiting(context.client.query_job(job_id, diff=False), context.out)
+        report_waiting(context.client.query_job(job_id, diff=False), context.out)
     return 0
 
 
-def _print(_args: Args, context: Context, pieces: Iterator[bytes]) -> bool:
+def _print(_args: Args, context: Context, chunks: Iterator[bytes]) -> bool:
     """Whether there was nothing to print."""
     silent = True
-    for piece in pieces:
-        context.out.raw(piece)
+    for chunk in chunks:
+        context.out.raw(chunk)
         silent = False
     return silent
 
 
-def _print_json(args: Args, context: Context, pieces: Iterator[bytes]) -> bool:
-    text = b"".join(pieces).decode("utf-8", "replace")
+def _print_json(args: Args, context: Context, chunks: Iterator[bytes]) -> bool:
+    text = b"".join(chunks).decode("utf-8", "replace")
     several = args["merge"] or args["failed"]
     worker = args["worker"] or (None if several else "trainer-0")
     context.out.value({"job_id": args["job_id"], "worker": worker, "log": text})

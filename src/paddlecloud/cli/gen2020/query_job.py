@@ -25,15 +25,15 @@ def run(args: Args, context: Context) -> int:
         return 0
     for line in key_lines(job.view, KEYS):
         context.out.line(line)
-    if not context.out.told_on_terminal:
+    if not context.out.errors_on_terminal:
         return 0
     if job.view.get("failure"):
-        from paddlecloud.cli._job_status import tell_end  # noqa: PLC0415 - only a failure needs it
+        from paddlecloud.cli._job_status import report_end  # noqa: PLC0415 - only a failure needs it
 
-        tell_end(job, context.out)
-    for told in job.view.get("advice", ()):
-        if " ".join(told.split()) != job.view.get("queue_reason"):
-            context.out.tell(told)
+        report_end(job, context.out)
+    for advice in job.view.get("advice", ()):
+        if " ".join(advice.split()) != job.view.get("queue_reason"):
+            context.out.message(advice)
     return 0
 
 

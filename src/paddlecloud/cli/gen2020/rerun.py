@@ -27,7 +27,7 @@ def run(args: Args, context: Context) -> int:
 
 
 def _options() -> tuple[Option, ...]:
-    """Those of `submit_job`; what it assumes is assumed here by nobody."""
+    """Those of `submit_job`, without its defaults."""
     taken = [option for option in submit_job.COMMANDS[0].options if option not in COMMON]
     return tuple(option.but(shown_default=None, required=False) for option in taken)
 

@@ -30,20 +30,20 @@ def run(args: Args, context: Context) -> int:
     return submitted(
         args,
         context,
-        lambda given, **hearing: client_submit.submit(context.client, given, **hearing),
+        lambda given, **callbacks: client_submit.submit(context.client, given, **callbacks),
     )
 
 
 def submitted(args: Args, context: Context, submit: Callable[..., dict[str, Any]]) -> int:
-    """Have `submit` make a job of the parameters that were given; tell its id, and watch it if that
-    is wanted."""
+    """Submit a job with the given parameters by `submit`; print its id, and follow it if that is
+    wanted."""
     out = context.out
     given = {p.name: args[p.name] for p in PARAMETERS if args[p.name] not in (None, [])}
     try:
-        with _Meanwhile(out) as meanwhile:
-            answer = submit(given, **meanwhile.hearing)
+        with _SubmitProgress(out) as progress:
+            answer = submit(given, **progress.callbacks)
         job = Job(answer["job"])
-        _tell(out, job, answer["notes"])
+        _print(out, job, answer["notes"])
     except KeyboardInterrupt:
         if not out.accepted:
             raise
@@ -52,9 +52,9 @@ def submitted(args: Args, context: Context, submit: Callable[..., dict[str, Any]
     return _job_status.follow(context.client, job, out) if given.get("watch_mode") == "1" else 0
 
 
-def _tell(out: Output, job: Job, notes: list[str]) -> None:
+def _print(out: Output, job: Job, notes: list[str]) -> None:
     for note in notes:
-        out.tell(note)
+        out.message(note)
     if out.json:
         out.value({**job.view, "notes": notes})
     else:
@@ -62,29 +62,29 @@ def _tell(out: Output, job: Job, notes: list[str]) -> None:
     out.flush()
 
 
-class _Meanwhile:
-    """What a person sees until the job is there: how much was read, notes, the bar of an upload."""
+class _SubmitProgress:
+    """Output until the job is accepted: how much was read, notices, the progress of an upload."""
 
     def __init__(self, out: Output) -> None:
         self._out = out
         self._bar: Progress | None = None
         self._reading = Reading()
         self._line = ReadingLine(out, self._reading) if shows(out) else None
-        """Taken away for good by the first note: those come when all is read."""
+        """Removed by the first notice: those come when everything is read."""
         self._advised = False
-        """Whether was said what to do after an interruption."""
+        """Whether the last notice was what to do after an interruption."""
 
     @property
-    def hearing(self) -> dict[str, Any]:
-        """What a submit takes to tell how it goes."""
-        told = {"progress": self._sent, "skipped": self._skipped, "note": self._heard}
-        return {**told, "accepted": self._accepted, "reading": self._reading}
+    def callbacks(self) -> dict[str, Any]:
+        """The callbacks of a submit."""
+        progress = {"progress": self._sent, "skipped": self._skipped, "note": self._note}
+        return {**progress, "accepted": self._accepted, "reading": self._reading}
 
     def _accepted(self, job: Mapping[str, Any]) -> None:
         """From now on an interruption leaves a job behind."""
         self._out.accepted = str(job["job_id"])
 
-    def _heard(self, code: str, **params: object) -> None:
+    def _note(self, code: str, **params: object) -> None:
         self._stop_reading()
         self._advised = code in _ADVICE
         self._out.say(code, **params)
@@ -101,7 +101,7 @@ class _Meanwhile:
             self._bar = self._out.progress("uploading", total)
         return self._bar
 
-    def __enter__(self) -> _Meanwhile:
+    def __enter__(self) -> _SubmitProgress:
         if self._line is not None:
             self._line.start()
         return self

@@ -1,4 +1,4 @@
-"""`top`: what running workers use of what they asked for, as a table that is drawn anew."""
+"""`top`: what running workers use of what they asked for, as a table that is redrawn."""
 
 from __future__ import annotations
 

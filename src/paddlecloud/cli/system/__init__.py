@@ -1,1 +1,1 @@
-"""The commands that look after the platform itself, one file each."""
+"""Commands about the platform itself, one module each: server, doctor, config, completion."""

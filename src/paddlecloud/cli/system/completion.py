@@ -58,14 +58,14 @@ def zsh(table: list[Command], lang: str) -> str:
 
 def fish(table: list[Command], lang: str) -> str:
     lines = ["complete -c paddlecloud -f"]
-    seen: set[str] = set()
+    done: set[str] = set()
     for command in table:
         first, *more = command.name.split()
         about = _fish_quote(pick(registry.purpose(command.name), lang))
-        if first not in seen:
+        if first not in done:
             text = "" if more else f" -d {about}"
             lines.append(f"complete -c paddlecloud -n __fish_use_subcommand -a {first}{text}")
-            seen.add(first)
+            done.add(first)
         where = f"__fish_seen_subcommand_from {first}"
         for word in more:
             text = f" -d {about}" if word is more[-1] else ""

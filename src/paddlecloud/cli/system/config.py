@@ -42,7 +42,7 @@ COMMANDS = (
             "Print the configuration that every command uses; secrets are masked.",
             "显示所有命令使用的配置，密钥会被遮盖。",
         ),
-        options=(Option("origin", FLAG, ("say where each value came from", "显示每个值的来源")),),
+        options=(Option("origin", FLAG, ("show where each value came from", "显示每个值的来源")),),
         examples=("paddlecloud config show --origin",),
     ),
 )

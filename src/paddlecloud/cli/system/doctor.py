@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
     Link = tuple[str, Callable[[], str]]
 
-#: Seconds that the server may take to say that it is there.
+#: Seconds for the server to answer a health check.
 SERVER_SECONDS = 10.0
 #: Bytes that it needs for that; more is not from a server of ours.
 LONGEST_HEALTH = 64 * 1024
 #: Seconds that the tiny job may take.
 JOB_SECONDS = 60.0
-#: Seconds that an agent may take to be heard of.
+#: Seconds for an agent to contact the server.
 AGENT_SECONDS = 10.0
 #: A clock may be off by this many seconds before it is worth a word.
 CLOCK_SECONDS = 60.0
@@ -99,10 +99,10 @@ def _server(context: Context) -> str:
     with pool.request("GET", url, tls=endpoint.tls, timeout=timeout) as answer:
         body = answer.read(LONGEST_HEALTH)
     try:
-        told = parse(body)
+        health = parse(body)
         if answer.status >= 400:
-            raise from_wire(answer.status, told["error"])
-        healthy = told["ok"] is True
+            raise from_wire(answer.status, health["error"])
+        healthy = health["ok"] is True
     except (ValueError, KeyError, TypeError, AttributeError):
         healthy = False
     if not healthy:
@@ -132,7 +132,7 @@ def _signature(context: Context) -> str:
 
 
 def _server_checks(context: Context) -> list[dict[str, object]]:
-    """What the server says; one that has just started has to hear from its agent first."""
+    """The checks of the server; one that has just started waits for its agent first."""
     until = monotonic() + AGENT_SECONDS
     while True:
         checks = context.client.doctor()
@@ -156,7 +156,7 @@ def _tiny_job(context: Context) -> str:
     """The whole way of a job: submit, run, finish, and the right bytes in its log."""
     client = context.client
     with tempfile.TemporaryDirectory(prefix="paddlecloud-doctor-") as empty:
-        # Not by the client, which would tell how many files it found.
+        # Not by the client, which would print how many files it found.
         tiny = {"files": empty, "start_cmd": "echo ok", "job_name": "doctor", "cpu": 0.1}
         job_id = submit(client, tiny)["job"]["job_id"]
     job = client.wait(job_id, JOB_SECONDS)

@@ -1,7 +1,7 @@
-"""`server start|run|check|stop|status|logs`: the server of this machine, private or a team's.
+"""`server start|run|check|stop|status|logs`: the server of this machine, embedded or of a team.
 
-For start, run and check `--config` is the settings file of the server: they are about nothing that
-a client.conf could say.
+For start, run and check `--config` is the settings file of the server: client.conf
+does not concern them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from paddlecloud.cli._context import Context
     from paddlecloud.cli.parser import Args
 
-#: How often a followed log is looked at, in seconds.
-LOOK = 0.2
+#: Seconds between two reads of a followed log.
+INTERVAL = 0.2
 
 
 def start(args: Args, context: Context) -> int:
@@ -45,7 +45,7 @@ def start(args: Args, context: Context) -> int:
 
 
 def run(args: Args, context: Context) -> int:
-    """Become the server: whoever started this command, such as systemd, watches it itself."""
+    """Become the server: the process that started this command, such as systemd, watches it."""
     local_server.check_installed()
     home, lang = _home(context), context.out.lang
     more = ["--fresh"] if args["fresh"] else []
@@ -99,31 +99,31 @@ def logs(args: Args, context: Context) -> int:
     if not path.exists():
         out.say("server_no_log", path=path)
         return 1
-    seen = path.stat()
-    lines = local_server.last_lines(str(path), args["lines"], size=seen.st_size)
+    before = path.stat()
+    lines = local_server.last_lines(str(path), args["lines"], size=before.st_size)
     if out.json:
         out.value({"path": str(path), "lines": lines})
         return 0
     for line in lines:
         out.line(line)
     if args["follow"]:
-        _follow(path, seen, context)
+        _follow(path, before, context)
     return 0
 
 
-def _follow(path: Path, seen: os.stat_result, context: Context) -> None:
-    """Print what is appended to what was seen, across rotations, until it is enough."""
-    position = seen.st_size
+def _follow(path: Path, before: os.stat_result, context: Context) -> None:
+    """Print what is appended to a log, across rotations, until it is interrupted."""
+    position = before.st_size
     context.out.raw(b"")  # the lines printed so far must not wait for the next one
     while True:
-        sleep(LOOK)
+        sleep(INTERVAL)
         try:
             now = path.stat()
         except FileNotFoundError:
             continue
-        if now.st_ino != seen.st_ino or now.st_size < position:
+        if now.st_ino != before.st_ino or now.st_size < position:
             position = 0
-        seen = now
+        before = now
         if now.st_size > position:
             with path.open("rb") as file:
                 file.seek(position)
@@ -210,7 +210,7 @@ COMMANDS = (
         "server status",
         status,
         (
-            "Say whether the embedded server is ready; exit code 0 if it is, 1 if not.",
+            "Show whether the embedded server is ready; exit code 0 if it is, 1 if not.",
             "查看本机服务器是否就绪；就绪时退出码为 0，否则为 1。",
         ),
         examples=("paddlecloud server status --json",),
