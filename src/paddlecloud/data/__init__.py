@@ -1,8 +1,8 @@
-"""Data for training: RecordIO files, and dealing a data set out to trainers.
+"""The training-side SDK: RecordIO files, readers that share a data set between trainers.
 
-This package stands alone: it needs the standard library, cramjam for snappy, and nothing else of
-ours, so that a training image may hold it without the rest. `isal` makes checksums faster where it
-is installed. Names are looked up on first use: a script pays only for what it takes.
+Imports nothing else of ours, so that a training image can contain it alone; it needs the standard
+library and cramjam for snappy, and uses `isal` for checksums if installed. Names are imported on
+first use. `paddle` has a data set for `paddle.io`, `compat` runs scripts of 2017.
 """
 
 from __future__ import annotations

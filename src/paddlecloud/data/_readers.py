@@ -1,7 +1,7 @@
-"""Plain generators over RecordIO files, for any framework, with the files dealt out to trainers.
+"""Generators over RecordIO files for any framework, with the chunks shared between trainers.
 
-Whole chunks are dealt out by bytes, so that one large file serves many trainers as well as many
-small ones do. `data/paddle.py` makes a data set of Paddle from the same.
+Whole chunks are assigned by bytes, so one large file is shared as evenly as many small ones. The
+data set for Paddle is in `data/paddle.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def records(
     errors: str = "raise",
     opener: Opener | None = None,
 ) -> Iterator[bytes]:
-    """This trainer's records. All trainers together have each record once."""
+    """This trainer's records. All trainers together read each record once."""
     mine = share(trainer_count, trainer_id)
     part = mine.among_workers(0, 1) if mine.trainer_count > 1 else None
     with Reader(target, part=part, errors=errors, opener=opener) as reader:
@@ -35,5 +35,5 @@ def samples(
     loads: Callable[[bytes], Any] = unpickled,
     **more: Any,
 ) -> Iterator[Any]:
-    """The same, each record made a sample; by default it is a pickle, as `convert` writes."""
+    """`records`, each converted to a sample; by default it is a pickle, as `convert` writes."""
     return map(loads, records(target, **more))

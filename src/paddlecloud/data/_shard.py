@@ -1,7 +1,7 @@
-"""Which part of the data is this trainer's: told by the caller, or found in the environment.
+"""The share of the data of this trainer: given by the caller, or from the environment.
 
-Jobs see the names of both generations, PADDLE_TRAINER_ID and PADDLE_INIT_TRAINER_ID. A process that
-sees neither is alone and has everything.
+Jobs have the variables of both generations, PADDLE_TRAINER_ID and PADDLE_INIT_TRAINER_ID. A process
+with neither is trainer 0 of 1.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def share(
     trainer_id: int | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Share:
-    """What the caller says, and the environment where the caller says nothing."""
+    """The given values, completed from the environment."""
     if trainer_count is not None and trainer_id is not None:
         return Share(trainer_id=trainer_id, trainer_count=trainer_count)
     found = from_environment(environ)
@@ -51,8 +51,8 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Share:
     )
 
 
-def told_by_job(name: str) -> str:
-    """A variable that the job of this process has set; empty outside of a job."""
+def job_variable(name: str) -> str:
+    """A variable of the job's environment; empty outside of a job."""
     return os.environ.get(name, "")
 
 
@@ -62,6 +62,6 @@ def _number(environ: Mapping[str, str], names: tuple[str, ...], default: int) ->
         if not (value.isascii() and value.isdigit()):
             raise ValueError(f"{name}={value!r} is no number")
     if len({int(value) for value in found.values()}) > 1:
-        told = ", ".join(f"{name}={value}" for name, value in found.items())
-        raise ValueError(f"the environment contradicts itself: {told}")
+        values = ", ".join(f"{name}={value}" for name, value in found.items())
+        raise ValueError(f"the environment contradicts itself: {values}")
     return int(next(iter(found.values()))) if found else default

@@ -1,8 +1,8 @@
-"""Lets scripts of 2017 run on Python 3: `import recordio` and what they used of `paddle.v2`.
+"""Runs scripts of 2017 on Python 3: provides `recordio` and the data parts of `paddle.v2`.
 
 `install_compat()` at the beginning of a script, or `python -m paddlecloud.data.compat script.py`.
-Modules are made when they are imported; a real `paddle` stays as it is and gets a `v2` beside its
-own parts. Only the parts for data exist: training with the v2 API needs the Paddle of that time.
+Modules are created when they are imported; a real `paddle` stays and gets a submodule `v2`. Only
+the data functions exist: training with the v2 API needs the Paddle of that time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _USAGE = "python -m paddlecloud.data.compat SCRIPT [ARGUMENT ...]\n"
 
 
 def install_compat() -> None:
-    """Make the modules importable; a second call changes nothing."""
+    """Make the modules importable. Idempotent."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
 
@@ -46,7 +46,7 @@ def main(words: Sequence[str]) -> int:
 
 
 class _Finder(MetaPathFinder, Loader):
-    """Knows the modules below by name."""
+    """Finds the modules in `_MODULES`."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -1,4 +1,4 @@
-"""A data set of Paddle over RecordIO files, dealt out to trainers and to loader workers.
+"""A `paddle.io` data set over RecordIO files, shared between trainers and loader workers.
 
 It needs `paddle` (2.0 or newer) in the image; nothing else in this package does.
 """
@@ -19,8 +19,8 @@ from paddlecloud.data.recordio.source import Opener, Target
 class RecordIODataset(IterableDataset):  # type: ignore[misc]  # paddle has no types
     """Samples of RecordIO files for `paddle.io.DataLoader`, with any number of workers.
 
-    Trainers and workers have whole chunks, each one once; a part may be empty where there are fewer
-    chunks than workers. `loads` makes a sample of a record: by default it is a pickle of your own.
+    Each chunk is read by one worker of one trainer; a part may be empty if there are fewer chunks
+    than workers. `loads` converts a record to a sample; by default it unpickles your own pickles.
     """
 
     def __init__(

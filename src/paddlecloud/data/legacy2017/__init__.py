@@ -1,1 +1,4 @@
-"""Functions of the 2017 generation: `convert`, `split`, `cluster_files_reader`, data sets."""
+"""Functions of `paddle.v2.dataset` (2017): `dataset`, `download`, `uci_housing`, and `pickles`.
+
+New programs use `data/recordio` and the readers of `paddlecloud.data`.
+"""

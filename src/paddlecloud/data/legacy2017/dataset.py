@@ -1,8 +1,7 @@
 """`convert`, `split` and `cluster_files_reader`: data sets into files, and files to trainers.
 
-Names and signatures are those of `paddle.v2.dataset.common`. Where the functions of 2017 put one
-sample more into the first batch or file than they said, these do not; `compat="2017"` does the same
-again, for those who must find each sample where it was.
+Names and signatures are those of `paddle.v2.dataset.common`. The functions of 2017 put one sample
+too many into the first batch or file; `compat="2017"` reproduces that.
 """
 
 from __future__ import annotations
@@ -111,10 +110,10 @@ def cluster_files_reader(
         if mine.trainer_count < 1:
             raise ValueError(f"trainer_count={mine.trainer_count}: there is at least 1 trainer")
         if not 0 <= mine.trainer_id < mine.trainer_count:
-            _tell(f"invalid trainer_id: {mine.trainer_id}")
+            _print(f"invalid trainer_id: {mine.trainer_id}")
             return
         for path in sorted(glob.glob(files_pattern))[mine.trainer_id :: mine.trainer_count]:  # noqa: PTH207 - the pattern as written
-            _tell(f"append file: {path}")
+            _print(f"append file: {path}")
             with Path(path).open("rb") as file:
                 yield from loader(file)
 
@@ -190,6 +189,6 @@ def _check_numbers(num_shards: int | None, line_count: int | None, max_lines: in
         raise ValueError(f"max_lines_to_shuffle={max_lines}: it is at least 1")
 
 
-def _tell(line: str) -> None:
+def _print(line: str) -> None:
     """One line in the log of the job, as in 2017."""
     sys.stdout.write(line + "\n")

@@ -1,7 +1,7 @@
 """Samples as bytes: pickle as in 2017, and a reader of pickles that runs no code.
 
-Loading a pickle of somebody else is running their program: use `safe_loads` for data that is not
-yours. It knows plain values (numbers, texts, bytes, lists, tuples, dictionaries, sets) and refuses
+Loading an untrusted pickle runs its code: use `safe_loads` for data that is not yours. It accepts
+plain values (numbers, texts, bytes, lists, tuples, dictionaries, sets) and refuses
 everything else.
 """
 

@@ -1,8 +1,7 @@
-"""RecordIO: the face of the library of 2017, and a modern one.
+"""RecordIO files: `Writer`, `Reader` and `Index`; `verify`, `repair` and `recover`.
 
-`writer` and `reader` are what `import recordio` gave: `read()` returns bytes, None at the end. What
-ended the process there raises here, and a second `close` is harmless. `Writer`, `Reader` and
-`Index` are for new programs.
+`writer` and `reader` are the interface of the library of 2017: `read()` returns bytes, None at the
+end. Errors that ended the process there raise here, and `close` is idempotent.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ __all__ = [
 
 
 class writer(Writer):
-    """`writer(path)`: snappy, chunks of 32 MiB, the file is there from the beginning."""
+    """`writer(path)`: snappy, chunks of 32 MiB, written in place."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path, max_chunk_bytes=CHUNK_BYTES_2017, in_place=True)
 
 
 class reader(Reader):
-    """`reader(path)`: a list of patterns with commas. Damage raises; it looked like an end then."""
+    """`reader(path)`: comma-separated patterns. Damage raises; in 2017 it ended the file."""
 
     def __init__(self, path: Target | Iterable[Target]) -> None:
         super().__init__(path)

@@ -1,9 +1,9 @@
-"""The chain of chunks in a file, from headers alone, and the way on where the chain is broken.
+"""Finds the chunks of a file from their headers, and resynchronizes after corruption.
 
-A link is a stretch of the file: a chunk, or junk that is none. Links follow each other without a
-gap, and which ones there are depends on the file alone: several readers that each take the links
-that begin in their part of the file miss nothing and share nothing, damaged file or not. Where a
-chunk cannot be believed the search goes on for the next one whose checksum is right.
+A link is a byte range of the file: a chunk, or junk. Links follow each other without a gap and
+depend on the file alone: several readers that each take the links that begin in their part of the
+file read every chunk once, even of a damaged file. After an invalid chunk the scan searches the
+next one with a correct checksum.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from paddlecloud.data.recordio.corruption import Broken, Damage
 from paddlecloud.data.recordio.source import Source
 
 _FIRST_STEP, _STEP = 2**12, 2**20
-#: Reasons that say: here is no chunk at all.
+#: Reasons that mean that there is no chunk at all.
 _JUNK = ("header_cut", "magic", "magic_swapped")
-#: How a payload begins, by compressor.
+#: First bytes of a payload, by compressor.
 _BEGINNINGS = {SNAPPY: b"\xff\x06\x00\x00sNaPpY", GZIP: b"\x1f\x8b"}
 
 
@@ -46,7 +46,7 @@ class Link:
 
     @property
     def count(self) -> int:
-        """How many records it says it has; junk has none."""
+        """Number of records by its header; 0 for junk."""
         return self.header.count if self.header else 0
 
     @property
@@ -58,9 +58,9 @@ class Link:
         return self.offset + HEADER_BYTES
 
 
-class Unfolder:
-    """Records of chunks, one chunk after the other in the same memory: those of one are to be taken
-    before the next is asked for. `limit` is the most memory that a chunk may unfold to."""
+class ChunkDecoder:
+    """Decodes chunks into reused buffers: consume the records of one chunk before the next call.
+    `limit`: maximum decompressed size of a chunk."""
 
     def __init__(self, limit: int = MAX_UNPACKED) -> None:
         self._limit = limit
@@ -69,7 +69,7 @@ class Unfolder:
     def records(
         self, source: Source, link: Link, start: int = 0, stop: int | None = None
     ) -> Iterator[bytes]:
-        """Records `[start, stop)` of a sound link; Broken if it turns out to be none."""
+        """Records `[start, stop)` of a chunk; Broken if it is invalid."""
         header = link.header
         assert header is not None
         if header.size > self._limit:
@@ -82,7 +82,7 @@ class Unfolder:
 
 
 def links(source: Source, layout: str = "2017", *, resync: bool = False) -> Iterator[Link]:
-    """The links of a file. Without `resync` a broken one is the last."""
+    """The links of a file. Without `resync` an invalid one is the last."""
     offset, chunk = source.start, 0
     while link := _link(source, offset, chunk, layout, resync):
         yield link
@@ -93,11 +93,11 @@ def links(source: Source, layout: str = "2017", *, resync: bool = False) -> Iter
 
 
 def hidden(source: Source, link: Link, layout: str = "2017") -> Iterator[Link]:
-    """Sound chunks inside a chunk whose checksum is wrong because its end is not where it says.
+    """Valid chunks inside a chunk whose checksum is wrong because its stated size is wrong.
 
-    They may as well be RecordIO data inside a record of a chunk that is damaged otherwise. Two
-    things tell: the checksum is right for the bytes up to the first of them; or they reach exactly
-    to the end and no length in front of them makes them a record.
+    They could also be RecordIO data inside a record. They are chunks if the checksum is correct for
+    the bytes before the first of them, or if they reach exactly to the end and no length before
+    them makes them a record.
     """
     assert link.header is not None
     offset = link.payload
@@ -111,8 +111,7 @@ def hidden(source: Source, link: Link, layout: str = "2017") -> Iterator[Link]:
 
 
 def holds_chunk(source: Source, offset: int) -> bool:
-    """Whether the checksum of any chunk at `offset` or behind it is right: of one that only cannot
-    be read, too, such as one of the other layout."""
+    """Whether any chunk at or after `offset` has a correct checksum, in any layout."""
     assert source.size is not None
     head = source.read_at(offset, HEADER_BYTES)
     if _stated_end(source, offset, head) is not None:
@@ -129,7 +128,7 @@ def _link(source: Source, offset: int, chunk: int, layout: str, resync: bool) ->
         header = _believable(source, offset, head, layout)
     except Broken as broken:
         end = _after_break(source, offset, head, layout) if resync else offset
-        damage = placed(source, chunk, offset, end, broken)
+        damage = damage_at(source, chunk, offset, end, broken)
         return Link(chunk=chunk, offset=offset, end=end, header=None, damage=damage)
     end = offset + HEADER_BYTES + header.size
     if resync and not _chain_goes_on(source, end):
@@ -137,12 +136,12 @@ def _link(source: Source, offset: int, chunk: int, layout: str, resync: bool) ->
         if found != header.checksum:
             end = _next_sound(source, offset, layout)
             wrong = Broken("checksum", found=found, stated=header.checksum)
-            damage = placed(source, chunk, offset, end, wrong)
+            damage = damage_at(source, chunk, offset, end, wrong)
             return Link(chunk=chunk, offset=offset, end=end, header=None, damage=damage)
     return Link(chunk=chunk, offset=offset, end=end, header=header)
 
 
-def placed(source: Source, chunk: int, offset: int, end: int, broken: Broken) -> Damage:
+def damage_at(source: Source, chunk: int, offset: int, end: int, broken: Broken) -> Damage:
     return Damage(
         path=source.name,
         chunk=chunk,
@@ -154,7 +153,7 @@ def placed(source: Source, chunk: int, offset: int, end: int, broken: Broken) ->
 
 
 def _believable(source: Source, offset: int, head: bytes, layout: str) -> Header:
-    """The header, if it can be true; the memory it asks for exists in the file."""
+    """The header, if it is plausible: known compressor, payload within the file."""
     header = parse(head, layout)
     left = source.left(offset + HEADER_BYTES)
     fits = left is None or header.size <= left
@@ -173,14 +172,13 @@ def _is_other_layout(source: Source, offset: int, head: bytes, layout: str) -> b
 
 
 def _after_break(source: Source, offset: int, head: bytes, layout: str) -> int:
-    """Behind a chunk that only cannot be read, such as one of another layout; else wherever the
-    next sound one is."""
+    """The end of a chunk that is valid in another layout; else the next valid chunk."""
     end = _stated_end(source, offset, head)
     return _next_sound(source, offset, layout) if end is None else end
 
 
 def _stated_end(source: Source, offset: int, head: bytes) -> int | None:
-    """Where a chunk ends as its header says, in either order, if its checksum is right."""
+    """The end of a chunk by its header, in either layout, if its checksum is correct."""
     if len(head) == HEADER_BYTES and head[:4] == MAGIC:
         for header in (fields(head, layout) for layout in LAYOUTS):
             if _checksum_is_right(source, offset, header):
@@ -206,8 +204,8 @@ def _next_sound(source: Source, offset: int, layout: str) -> int:
 
 
 def _fills(source: Source, offset: int, end: int, layout: str, dead_ends: set[int]) -> bool:
-    """Whether sound chunks reach from `offset` to `end`, and are not the last record. A chunk that
-    leads elsewhere is remembered, so that none is followed twice."""
+    """Whether valid chunks reach from `offset` to `end`, and are not the last record. Chunks that
+    lead elsewhere are added to `dead_ends`, so that none is followed twice."""
     if source.read_at(offset - 4, 4) == (end - offset).to_bytes(4, "little"):
         return False
     passed: list[int] = []
@@ -230,8 +228,8 @@ def _between(source: Source, offset: int, around: Link, layout: str) -> Iterator
 
 
 def _search(source: Source, begin: int, end: int, layout: str) -> int | None:
-    """Where the next sound chunk begins in `[begin, end)`. It is mostly near, so the look is short
-    at first."""
+    """The offset of the next valid chunk in `[begin, end)`. It is mostly near, so the first window
+    is small."""
     step = _FIRST_STEP
     while begin < end:
         window = source.read_at(begin, min(step, end - begin + len(MAGIC) - 1))
@@ -248,7 +246,7 @@ def _search(source: Source, begin: int, end: int, layout: str) -> int | None:
 
 
 def _is_sound(source: Source, offset: int, layout: str) -> bool:
-    """A chunk with records whose checksum is right; cheap questions come first."""
+    """Whether a chunk with records and a correct checksum begins here; cheap checks first."""
     head = source.read_at(offset, HEADER_BYTES + 10)
     if len(head) < HEADER_BYTES or head[:4] != MAGIC:
         return False

@@ -1,11 +1,10 @@
-"""Payloads: records into the bytes of a chunk and back, compressed and checked.
+"""Encodes records into the payload of a chunk and back: framing, compression, checksum.
 
-Memory is what costs here, not arithmetic: a fresh page is as dear as decompressing into it. So the
-buffers are kept from chunk to chunk, and compression goes on while records arrive, in slabs that
-stay in the processor's cache. Blocks of snappy are independent of each other, so slabs that end at
-the border of a block give the same bytes as one call would. Records are moved by lists, not one by
-one: a slab is joined, compressed, summed up and written in a call each. The inner checksums of
-snappy are not checked: the checksum of the chunk covers them.
+Memory dominates the cost: a fresh page costs as much as decompressing into it. So buffers are
+reused, and records are compressed as they arrive, in slabs that fit into the processor's cache.
+Snappy blocks are independent of each other, so slabs that end at a block boundary give the same
+bytes as one call. Records are processed in lists: a slab is joined, compressed, summed and written
+in one call each. The inner checksums of snappy are not verified: that of the chunk covers them.
 """
 
 from __future__ import annotations
@@ -30,16 +29,15 @@ except ImportError:
 
 __all__ = ["SLAB", "Buffer", "Packer", "crc32", "records", "unpack"]
 
-#: A chunk may not unfold to more than this unless the caller allows it: the format itself ends
-#: at records of 2 GiB.
+#: Default for the maximum decompressed size of a chunk: the format allows records up to 2 GiB.
 MAX_UNPACKED = 2**31
 MAX_RECORD = 2**31 - 1
 _BLOCK = 65536
-#: What is compressed at a time: it stays in the cache, and each call of snappy has its price.
+#: Bytes per call of the compressor: small enough for the cache, large enough for few calls.
 SLAB = 16 * _BLOCK
 _WINDOW = 65536
-_PIECE = 4 * _BLOCK
-#: Three bytes of snappy copy at most 64.
+_OUTPUT = 4 * _BLOCK
+#: Maximum expansion of snappy: three bytes copy at most 64.
 _STRETCH = 22
 _HUGE = 2**21
 _IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
@@ -47,20 +45,21 @@ _LENGTH = struct.Struct("<I")
 
 
 class Buffer:
-    """Memory that grows as it is filled and is kept for the next time."""
+    """A growing buffer that is reused."""
 
     def __init__(self) -> None:
         self._bytes: bytearray | mmap.mmap = bytearray()
         self.used = 0
 
+    @property
+    def free(self) -> int:
+        return len(self._bytes) - self.used
+
     def clear(self) -> None:
         self.used = 0
 
-    def has_room(self, size: int) -> bool:
-        return len(self._bytes) - self.used >= size
-
-    def room(self, size: int) -> memoryview:
-        """The next `size` bytes to write into; count what was written in `used`."""
+    def reserve(self, size: int) -> memoryview:
+        """The next `size` bytes to write into; the caller adds what it wrote to `used`."""
         missing = self.used + size - len(self._bytes)
         if missing > 0:
             grown = _memory(max(self.used + size, min(2 * len(self._bytes), self.used + 2**24)))
@@ -69,7 +68,7 @@ class Buffer:
         return memoryview(self._bytes)[self.used : self.used + size]
 
     def add(self, data: bytes | memoryview) -> None:
-        self.room(len(data))[:] = data
+        self.reserve(len(data))[:] = data
         self.used += len(data)
 
     def view(self) -> memoryview:
@@ -77,7 +76,7 @@ class Buffer:
 
 
 class Packer:
-    """Takes records, best some `SLAB` bytes at a time, and gives back a chunk."""
+    """Encodes records, best about `SLAB` bytes at a time, into a chunk."""
 
     def __init__(self, compressor: int) -> None:
         self._compressor = compressor
@@ -89,13 +88,13 @@ class Packer:
         self.count += len(records)
         framed = _framed(self._rest, records)
         cut = len(framed) - len(framed) % _BLOCK
-        self._squeezer(self._stored, memoryview(framed)[:cut], False)
+        self._compress(self._stored, memoryview(framed)[:cut], False)
         self._rest = framed[cut:]
 
     def finish(self, records: list[bytes]) -> memoryview:
-        """The chunk of what was added and of these, header and all; good until the next call."""
+        """The complete chunk of all records, with header; valid until the next call."""
         self.count += len(records)
-        self._squeezer(self._stored, memoryview(_framed(self._rest, records)), True)
+        self._compress(self._stored, memoryview(_framed(self._rest, records)), True)
         chunk = self._stored.view()
         payload = chunk[HEADER_BYTES:]
         header = Header(
@@ -112,13 +111,13 @@ class Packer:
         self.count = 0
         self._rest = b""
         self._stored.clear()
-        self._stored.room(HEADER_BYTES)
+        self._stored.reserve(HEADER_BYTES)
         self._stored.used = HEADER_BYTES
-        self._squeezer: _Squeezer = _squeezer(self._compressor)
+        self._compress: _Compressor = _compressor_of(self._compressor)
 
 
 def unpack(header: Header, stored: memoryview, into: Buffer, limit: int) -> memoryview:
-    """The framed records of a chunk, checked against its checksum; Broken if anything is wrong."""
+    """The framed records of a chunk; Broken if its checksum or compression is invalid."""
     found = crc32(stored)
     if found != header.checksum:
         raise Broken("checksum", found=found, stated=header.checksum)
@@ -137,9 +136,9 @@ def unpack(header: Header, stored: memoryview, into: Buffer, limit: int) -> memo
 def records(
     view: memoryview, count: int, start: int = 0, stop: int | None = None
 ) -> Iterator[bytes]:
-    """Records `[start, stop)` of a chunk. All of its lengths are checked before the first is given.
+    """Records `[start, stop)` of a chunk. All lengths are checked before the first is returned.
 
-    Chunks of equal records, which many data sets have, are cut without a step of Python a record.
+    Records of equal length, which many data sets have, are split without Python code per record.
     """
     stop = count if stop is None else min(stop, count)
     if 4 * count > len(view):
@@ -156,22 +155,22 @@ def records(
 
 
 def _framed(before: bytes, records: list[bytes]) -> bytes:
-    """What is left from before, then each record behind its length. One `join` copies it all; a
-    length that all records have, as in many data sets, is made once."""
+    """`before`, then each record after its length, in one `join`; a common length is packed
+    once."""
     if not records:
         return before
     lengths = list(map(len, records))
     if lengths.count(lengths[0]) == len(lengths):
         prefix = _LENGTH.pack(lengths[0])
         return prefix.join((b"".join((before, prefix, records[0])), *records[1:]))
-    pieces = [before] * (2 * len(records) + 1)
-    pieces[1::2] = map(_LENGTH.pack, lengths)
-    pieces[2::2] = records
-    return b"".join(pieces)
+    parts = [before] * (2 * len(records) + 1)
+    parts[1::2] = map(_LENGTH.pack, lengths)
+    parts[2::2] = records
+    return b"".join(parts)
 
 
 def _memory(size: int) -> bytearray | mmap.mmap:
-    """Fresh memory; in huge pages where there are some: eight times cheaper."""
+    """New memory, in huge pages if available, which is eight times cheaper."""
     if size < _HUGE or not hasattr(mmap, "MADV_HUGEPAGE"):
         return bytearray(size)
     pages = mmap.mmap(-1, -size // _HUGE * -_HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -180,11 +179,11 @@ def _memory(size: int) -> bytearray | mmap.mmap:
     return pages
 
 
-class _Squeezer(Protocol):
+class _Compressor(Protocol):
     def __call__(self, stored: Buffer, data: memoryview, last: bool) -> None: ...
 
 
-def _squeezer(compressor: int) -> _Squeezer:
+def _compressor_of(compressor: int) -> _Compressor:
     if compressor == SNAPPY:
         return _Snappy()
     return _Gzip() if compressor == GZIP else _plain
@@ -200,16 +199,16 @@ class _Snappy:
         self._covered = 0
 
     def __call__(self, stored: Buffer, data: memoryview, last: bool) -> None:
-        """Each call makes a stream with an identifier: that of a later one goes where ten bytes of
-        the earlier one are, which are then put back."""
+        """Each call writes a stream with an identifier: that of a later one overwrites ten bytes of
+        the earlier one, which are then restored."""
         if not data:
             return
         covered = bytes(stored.view()[stored.used - self._covered :])
         stored.used -= len(covered)
         blocks = len(data) // _BLOCK + 1
-        room = stored.room(len(_IDENTIFIER) + len(data) + 8 * blocks)
-        written = self._compress_into(data, room)
-        room[: len(covered)] = covered
+        output = stored.reserve(len(_IDENTIFIER) + len(data) + 8 * blocks)
+        written = self._compress_into(data, output)
+        output[: len(covered)] = covered
         stored.used += written
         self._covered = len(_IDENTIFIER)
 
@@ -225,7 +224,7 @@ class _Gzip:
 
 
 def _cramjam() -> ModuleType:
-    """The package, or one line that says how to get it."""
+    """The package cramjam; ImportError with the command that installs it."""
     try:
         import cramjam  # noqa: PLC0415 - chunks without snappy need no package at all
     except ImportError as error:
@@ -234,12 +233,12 @@ def _cramjam() -> ModuleType:
 
 
 def _unsnap(stored: memoryview, into: Buffer, limit: int) -> None:
-    """Each block is unfolded into room that it could fill; no claim beyond that is believed."""
+    """Each block is decompressed into a buffer of its maximum size, whatever it claims."""
     cramjam = _cramjam()
     decompress, wrong = cramjam.snappy.decompress_raw_into, cramjam.DecompressionError
     position, end = 0, len(stored)
     while position < end:
-        _make_room(stored, position, into, limit)
+        _reserve_blocks(stored, position, into, limit)
         kind, size = stored[position], int.from_bytes(stored[position + 1 : position + 4], "little")
         position += 4
         body = stored[position : position + size]
@@ -250,7 +249,7 @@ def _unsnap(stored: memoryview, into: Buffer, limit: int) -> None:
         position += size
         if kind == 0:
             try:
-                into.used += decompress(body[4:], into.room(_BLOCK))
+                into.used += decompress(body[4:], into.reserve(_BLOCK))
             except wrong as error:
                 raise Broken("compressed", why=str(error)) from error
         elif kind == 1:
@@ -263,14 +262,14 @@ def _unsnap(stored: memoryview, into: Buffer, limit: int) -> None:
             raise Broken("too_large", size=into.used, limit=limit)
 
 
-def _make_room(stored: memoryview, position: int, into: Buffer, limit: int) -> None:
-    """Room for this block and all that follow: growing with each would touch twice the memory."""
-    if not into.has_room(_BLOCK):
-        into.room(_BLOCK + min(limit, _claimed(stored, position)))
+def _reserve_blocks(stored: memoryview, position: int, into: Buffer, limit: int) -> None:
+    """Memory for this block and all that follow: growing with each would touch twice as much."""
+    if into.free < _BLOCK:
+        into.reserve(_BLOCK + min(limit, _claimed(stored, position)))
 
 
 def _claimed(stored: memoryview, position: int) -> int:
-    """What the blocks from here on say they unfold to, and not more than their bytes could."""
+    """The decompressed size that the following blocks claim, limited by what is possible."""
     total, end = 0, len(stored)
     while position + 4 <= end:
         kind, size = stored[position], int.from_bytes(stored[position + 1 : position + 4], "little")
@@ -283,7 +282,7 @@ def _claimed(stored: memoryview, position: int) -> int:
 
 
 def _length(head: memoryview) -> int:
-    """The number at the beginning of a block, seven bits a byte, lowest first."""
+    """The varint at the beginning of a block."""
     total = 0
     for place, byte in enumerate(head):
         total |= (byte & 127) << 7 * place
@@ -293,32 +292,32 @@ def _length(head: memoryview) -> int:
 
 
 def _gunzip(stored: memoryview, into: Buffer, limit: int) -> None:
-    """Little goes in and little comes out at a time: no input unfolds to more than is looked at."""
+    """Input and output are limited per call, so no input expands beyond `limit` unnoticed."""
     stream = zlib.decompressobj(wbits=31)
     for position in range(0, len(stored), _BLOCK):
         fed = bytes(stored[position : position + _BLOCK])
         while fed:
             stream = zlib.decompressobj(wbits=31) if stream.eof else stream
-            _unfold(stream, fed, into, limit)
+            _inflate(stream, fed, into, limit)
             fed = stream.unused_data if stream.eof else stream.unconsumed_tail
     while not stream.eof:
-        if not _unfold(stream, b"", into, limit):
+        if not _inflate(stream, b"", into, limit):
             raise Broken("compressed", why="the gzip stream is cut short")
 
 
-def _unfold(stream: zlib._Decompress, fed: bytes, into: Buffer, limit: int) -> int:
+def _inflate(stream: zlib._Decompress, fed: bytes, into: Buffer, limit: int) -> int:
     try:
-        piece = stream.decompress(fed, _PIECE)
+        data = stream.decompress(fed, _OUTPUT)
     except zlib.error as error:
         raise Broken("compressed", why=str(error)) from error
-    into.add(piece)
+    into.add(data)
     if into.used > limit:
         raise Broken("too_large", size=into.used, limit=limit)
-    return len(piece)
+    return len(data)
 
 
 def _equal_step(view: memoryview, count: int) -> int:
-    """The bytes from one record to the next if all are alike, else 0."""
+    """The bytes from one record to the next if all have the same length, else 0."""
     if not count or len(view) % count:
         return 0
     step = len(view) // count
@@ -330,7 +329,7 @@ def _equal_step(view: memoryview, count: int) -> int:
 
 
 def _ends(view: memoryview, count: int) -> list[int]:
-    """Where each record ends. A length that lies leads beyond the view."""
+    """The end of each record; Broken if a length leads beyond the view."""
     unpack_from, position = _LENGTH.unpack_from, 0
     ends: list[int] = []
     try:
@@ -347,7 +346,7 @@ def _ends(view: memoryview, count: int) -> list[int]:
 
 
 def _windows(view: memoryview, ends: list[int], begin: int) -> Iterator[list[bytes]]:
-    """Lists of records, cut from copies of some 64 KiB: cutting a small `bytes` is the cheapest."""
+    """Lists of records, sliced from copies of about 64 KiB: slicing a small `bytes` is cheapest."""
     index = 0
     while index < len(ends):
         after = bisect_right(ends, begin + _WINDOW, lo=index)

@@ -1,7 +1,7 @@
-"""The header of a chunk: 20 bytes, five little-endian numbers. What follows it is `codec.py`'s.
+"""The header of a chunk: 20 bytes, five little-endian numbers. The payload is in `_codec`.
 
-Two orders of the same fields exist under the same magic number: that of 2017, which is ours, and
-that of Paddle Fluid of 2018. The checksum tells them apart.
+Two layouts of the same fields exist under the same magic number: that of 2017, which we write, and
+that of Paddle Fluid (2018). The checksum distinguishes them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FIELDS = struct.Struct("<4I")
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a header says of its chunk; sizes are those of the payload as stored."""
+    """The fields of a header; `size` is that of the stored payload."""
 
     checksum: int
     compressor: int
@@ -34,7 +34,7 @@ class Header:
 
 
 def parse(head: bytes, layout: str = "2017") -> Header:
-    """The header in these bytes; Broken if they are none. Sizes are not judged here."""
+    """The header in these bytes; Broken if they are none. Sizes are not checked."""
     if not MAGIC.startswith(head[:4]):
         swapped = head[:4] == MAGIC[::-1]
         raise Broken("magic_swapped" if swapped else "magic", found=head[:4].hex())
@@ -44,7 +44,7 @@ def parse(head: bytes, layout: str = "2017") -> Header:
 
 
 def fields(head: bytes, layout: str) -> Header:
-    """The fields in the given order, whatever they say."""
+    """The fields in the given layout, unchecked."""
     first, second, third, fourth = _FIELDS.unpack_from(head, 4)
     if layout == "fluid":
         return Header(checksum=second, compressor=third, size=fourth, count=first)

@@ -1,7 +1,7 @@
-"""A file behind an http(s) address that can be read at any offset, by asking for ranges.
+"""A seekable file behind an http(s) URL, read by range requests.
 
-Only what plain addresses need, presigned ones of object stores included. Whoever signs requests
-passes an opener instead. A server that does not know ranges is read from the beginning.
+For plain and presigned URLs; a caller that signs requests passes an opener instead. From a server
+without ranges the file is read from the beginning.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TRIES = 3
 
 
 def open_http(url: str) -> io.BufferedReader:
-    """Open an address for reading; OSError if it does not answer."""
+    """Open a URL for reading; OSError if it does not respond."""
     return io.BufferedReader(_HttpFile(url))
 
 
@@ -28,10 +28,10 @@ class _HttpFile(io.RawIOBase):
             raise ValueError(f"not an http address: {url}")
         self._url = url
         self._position = 0
-        self._answer: HTTPResponse | None = self._ask(0)
-        self._answer_at = 0
-        self._ranges = self._answer.headers.get("Accept-Ranges") == "bytes"
-        length = self._answer.headers.get("Content-Length")
+        self._response: HTTPResponse | None = self._ask(0)
+        self._response_at = 0
+        self._ranges = self._response.headers.get("Accept-Ranges") == "bytes"
+        length = self._response.headers.get("Content-Length")
         self._size = int(length) if length else None
 
     def readable(self) -> bool:
@@ -40,12 +40,9 @@ class _HttpFile(io.RawIOBase):
     def seekable(self) -> bool:
         return self._size is not None and self._ranges
 
-    def tell(self) -> int:
-        return self._position
-
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         if not self.seekable():
-            raise io.UnsupportedOperation("this server gives no ranges")
+            raise io.UnsupportedOperation("this server does not support ranges")
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size or 0}[whence]
         self._position = base + offset
         return self._position
@@ -55,11 +52,11 @@ class _HttpFile(io.RawIOBase):
             return 0
         for attempt in range(_TRIES):
             try:
-                if self._answer is None or self._answer_at != self._position:
+                if self._response is None or self._response_at != self._position:
                     self._hang_up()
-                    self._answer = self._ask(self._position)
-                    self._answer_at = self._position
-                count = self._answer.readinto(buffer)
+                    self._response = self._ask(self._position)
+                    self._response_at = self._position
+                count = self._response.readinto(buffer)
                 if not count and self._size is not None:
                     raise ConnectionError(f"{self._url} ended early, at byte {self._position}")
             except (HTTPException, ConnectionError, TimeoutError):
@@ -68,7 +65,7 @@ class _HttpFile(io.RawIOBase):
                     raise
             else:
                 self._position += count
-                self._answer_at = self._position
+                self._response_at = self._position
                 return count
         return 0
 
@@ -77,27 +74,27 @@ class _HttpFile(io.RawIOBase):
         super().close()
 
     def _hang_up(self) -> None:
-        answer, self._answer = getattr(self, "_answer", None), None
-        if answer is not None:
-            answer.close()
+        response, self._response = getattr(self, "_response", None), None
+        if response is not None:
+            response.close()
 
     def _ask(self, offset: int) -> HTTPResponse:
         headers = {"Range": f"bytes={offset}-"} if offset else {}
         try:
             asked = Request(self._url, headers=headers)
-            answer: HTTPResponse = urlopen(asked, timeout=SECONDS)
+            response: HTTPResponse = urlopen(asked, timeout=SECONDS)
         except HTTPError as error:
             error.close()
             raise OSError(f"{self._url}: the server answers {error.code} {error.reason}") from None
-        if offset and answer.status != 206:
-            _skip(answer, offset)
-        return answer
+        if offset and response.status != 206:
+            _skip(response, offset)
+        return response
 
 
-def _skip(answer: HTTPResponse, count: int) -> None:
-    """A server may answer a range with the whole: read up to where it should begin."""
+def _skip(response: HTTPResponse, count: int) -> None:
+    """Skip to the range in a response that has the whole file."""
     while count > 0:
-        piece = answer.read(min(count, 2**20))
-        if not piece:
-            raise ConnectionError("the server's answer ends before the range that was asked for")
-        count -= len(piece)
+        data = response.read(min(count, 2**20))
+        if not data:
+            raise ConnectionError("the response ends before the requested range")
+        count -= len(data)

@@ -1,9 +1,9 @@
-"""Checksums of any stretch of a file, also of many that overlap, in time that grows with the file.
+"""CRC-32 of arbitrary, overlapping byte ranges of a file, in linear time.
 
-The search for the next sound chunk asks for as many as there are headers, true or false, and each
-may reach to the end of the file. So running checksums are kept along the file, some bytes apart,
-and that of a stretch follows from those at its two ends, because CRC-32 is linear. Where nothing
-overlaps no byte is read that was not asked for.
+The search for the next valid chunk needs one checksum per possible header, and each range may reach
+to the end of the file. So running checksums are kept at grid points of the file, and that of a
+range follows from those at its two ends, because CRC-32 is linear. Without overlaps no extra byte
+is read.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from functools import cache
 
 from paddlecloud.data.recordio._codec import crc32
 
-#: From one kept checksum to the next: a hundredth of a percent of the file in memory.
+#: Bytes between two stored checksums, which take a ten-thousandth of the file in memory.
 GRID = 2**15
 _STEP = 2**20
 _POLYNOMIAL = 0xEDB88320
 
 
-class Sums:
-    """`read_at(offset, size)` gives the bytes, fewer at the end of the file."""
+class RangeCrc:
+    """`read_at(offset, size)` returns the bytes, fewer at the end of the file."""
 
     def __init__(self, read_at: Callable[[int, int], bytes]) -> None:
         self._read_at = read_at
@@ -28,7 +28,7 @@ class Sums:
         self._kept = [0]
 
     def of(self, offset: int, size: int) -> int:
-        """The CRC-32 of a stretch that is in the file."""
+        """The CRC-32 of a range within the file."""
         if size <= 2 * GRID:
             return _sum(self._read_at(offset, size))
         if not self._base <= offset <= self._base + GRID * (len(self._kept) - 1):
@@ -44,9 +44,9 @@ class Sums:
 
     def _keep_more(self, number: int) -> None:
         count = min(number + 1 - len(self._kept), _STEP // GRID)
-        piece = memoryview(self._read_at(self._base + GRID * (len(self._kept) - 1), count * GRID))
+        data = memoryview(self._read_at(self._base + GRID * (len(self._kept) - 1), count * GRID))
         for start in range(0, count * GRID, GRID):
-            self._kept.append(_sum(piece[start : start + GRID], self._kept[-1]))
+            self._kept.append(_sum(data[start : start + GRID], self._kept[-1]))
 
 
 def _sum(data: bytes | memoryview, before: int = 0) -> int:
@@ -55,7 +55,7 @@ def _sum(data: bytes | memoryview, before: int = 0) -> int:
 
 
 def _shifted(checksum: int, size: int) -> int:
-    """What a checksum contributes to that of the same bytes with `size` more behind them."""
+    """What a checksum contributes to that of the same bytes followed by `size` more."""
     place = 0
     while size >> place:
         if size >> place & 1:
@@ -66,12 +66,12 @@ def _shifted(checksum: int, size: int) -> int:
 
 @cache
 def _power(place: int) -> int:
-    """So far on as two to that power bytes. Bits of a polynomial are kept highest first."""
+    """The shift by 2**place bytes, as a polynomial with the highest bit first."""
     return _product(_power(place - 1), _power(place - 1)) if place else 1 << 23
 
 
 def _product(a: int, b: int) -> int:
-    """Of two polynomials over bits, modulo that of CRC-32."""
+    """The product of two polynomials over GF(2), modulo that of CRC-32."""
     total = 0
     while a:
         if a & 0x80000000:

@@ -1,4 +1,4 @@
-"""A file that appears whole or not at all, whatever happens while it is written."""
+"""Atomic writes: a file appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import BinaryIO
 
 
 class SafeFile:
-    """Written under a hidden name beside its own; `commit` flushes it and gives it its name.
+    """Written under a hidden name in the same directory; `commit` flushes and renames it.
 
-    In a `with` that is its end, and `abort` that of a failure.
+    As a context manager it commits at the end and aborts on an exception.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -41,7 +41,7 @@ class SafeFile:
         _sync_directory(self.path.parent)
 
     def abort(self) -> None:
-        """Leave no trace; after `commit` there is none to leave."""
+        """Delete the hidden file; does nothing after `commit`."""
         with contextlib.suppress(OSError):
             self.file.close()
         self._part.unlink(missing_ok=True)

@@ -1,6 +1,6 @@
-"""What can be wrong with a RecordIO file, as values: where it is, which kind, and in words.
+"""Corruption of RecordIO files: `Damage` with location and reason, `DamagedFile`.
 
-The words are here and not with those of the platform, because this package travels alone.
+The messages are here and not in `paddlecloud.messages`, because this package can be used alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ REASONS = {
         "未知的压缩方式 {code}；只有 0（无）、1（snappy）、2（gzip）",
     ),
     "size": (
-        "the chunk says that {size} bytes follow, and only {left} do",
+        "the header states {size} bytes, but only {left} follow",
         "块头声明后面有 {size} 字节，实际只有 {left} 字节",
     ),
     "fluid": (
@@ -39,7 +39,7 @@ REASONS = {
         '这是 2017 年的块头顺序，不是 Paddle Fluid 格式：请用 layout="2017" 读取',
     ),
     "checksum": (
-        "the checksum is {found:08x}, the header says {stated:08x}",
+        "the checksum is {found:08x}, the header states {stated:08x}",
         "校验和为 {found:08x}，块头声明为 {stated:08x}",
     ),
     "too_large": (
@@ -48,7 +48,7 @@ REASONS = {
     ),
     "compressed": ("the compressed data is broken: {why}", "压缩数据已损坏：{why}"),
     "count": (
-        "the chunk says it has {count} records, and its {size} bytes cannot hold them",
+        "the header states {count} records, which its {size} bytes cannot hold",
         "块声明有 {count} 条记录，但其 {size} 字节容纳不下",
     ),
     "length": (
@@ -68,7 +68,7 @@ _KEPT = "; this is no torn end, so nothing was cut off: run `paddlecloud data re
 
 
 class Broken(Exception):
-    """Inside this package: a chunk is wrong, and whoever knows the place will say where."""
+    """Internal: a chunk is invalid; callers that know its location raise DamagedFile."""
 
     def __init__(self, reason: str, **params: object) -> None:
         super().__init__(reason)
@@ -78,7 +78,7 @@ class Broken(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Damage:
-    """One damaged stretch of a file: `[offset, end)`, where chunk number `chunk` should be."""
+    """One damaged range of a file: `[offset, end)`, where chunk number `chunk` should be."""
 
     path: str
     chunk: int
@@ -88,7 +88,7 @@ class Damage:
     params: Mapping[str, object] = field(default_factory=dict)
 
     def why(self, lang: str = "en") -> str:
-        """The reason alone, in words."""
+        """The reason as text."""
         return REASONS[self.reason][lang == "zh"].format_map(self.params)
 
     def text(self, lang: str = "en") -> str:
@@ -99,8 +99,8 @@ class Damage:
 
 
 class DamagedFile(ValueError):
-    """A file is not what it should be; `damage` tells where and how. `kept`: somebody wanted to
-    append to it, and it was left as it is."""
+    """A file is corrupt; `damage` has location and reason. `kept`: it was to be appended to, and
+    was left unchanged."""
 
     def __init__(self, damage: Damage, kept: bool = False) -> None:
         super().__init__(damage.text() + (_KEPT.format(path=damage.path) if kept else ""))
@@ -108,5 +108,5 @@ class DamagedFile(ValueError):
         self.kept = kept
 
     def __reduce__(self) -> tuple[type[DamagedFile], tuple[Damage, bool]]:
-        """Loader processes send their errors home by pickle."""
+        """Loader processes send their errors by pickle."""
         return type(self), (self.damage, self.kept)

@@ -1,7 +1,6 @@
-"""Where the chunks of files are: from headers alone, so that a large file costs little.
+"""The index of chunks of one or several files, read from the headers alone.
 
-An index is for those who deal out work: a chunk is addressed by path, offset and count. Reading
-needs none.
+It is for distributing work: a chunk is identified by path, offset and count. `Reader` needs none.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
-from paddlecloud.data.recordio._chunk_scan import Link, Unfolder, links, placed
+from paddlecloud.data.recordio._chunk_scan import ChunkDecoder, Link, damage_at, links
 from paddlecloud.data.recordio._header import HEADER_BYTES, parse
 from paddlecloud.data.recordio.corruption import Broken, Damage, DamagedFile
 from paddlecloud.data.recordio.record_reader import check_words
@@ -30,7 +29,7 @@ class Chunk:
     first: int
 
     def records(self, *, layout: str = "2017", opener: Opener | None = None) -> Iterator[bytes]:
-        """Its records; DamagedFile if it is not what the index says."""
+        """Its records; DamagedFile if it differs from the index."""
         with closing(opened(self.path, opener)) as source:
             yield from _records(source, self, layout)
 
@@ -53,7 +52,7 @@ class Index:
         layout: str = "2017",
         opener: Opener | None = None,
     ) -> Index:
-        """Walk over the headers. Damage inside a payload is not seen from here."""
+        """Read the headers. Damage inside a payload is not detected."""
         check_words(errors, layout)
         chunks: list[Chunk] = []
         damages: list[Damage] = []
@@ -81,7 +80,7 @@ class Index:
         return cls(chunks, damages)
 
     def __len__(self) -> int:
-        """How many records there are."""
+        """Number of records."""
         return self.records
 
     def locate(self, record: int) -> tuple[int, int]:
@@ -116,7 +115,7 @@ def _records(source: Source, chunk: Chunk, layout: str) -> Iterator[bytes]:
         if header.size != chunk.size - HEADER_BYTES or header.count != chunk.count:
             raise Broken("count", count=chunk.count, size=header.size)
         link = Link(chunk=0, offset=chunk.offset, end=end, header=header)
-        found = Unfolder().records(source, link)
+        found = ChunkDecoder().records(source, link)
     except Broken as broken:
-        raise DamagedFile(placed(source, 0, chunk.offset, end, broken)) from None
+        raise DamagedFile(damage_at(source, 0, chunk.offset, end, broken)) from None
     yield from found

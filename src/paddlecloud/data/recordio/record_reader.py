@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import BinaryIO, cast
 
-from paddlecloud.data.recordio._chunk_scan import Link, Unfolder, hidden, links, placed
+from paddlecloud.data.recordio._chunk_scan import ChunkDecoder, Link, damage_at, hidden, links
 from paddlecloud.data.recordio._codec import MAX_UNPACKED
 from paddlecloud.data.recordio._header import LAYOUTS
 from paddlecloud.data.recordio.corruption import Broken, Damage, DamagedFile
@@ -22,11 +22,11 @@ ERRORS = ("raise", "stop", "skip")
 
 
 class Reader:
-    """Iterates over records as `bytes`, each call of `iter` goes on where the last one stopped.
+    """Iterates over records as `bytes`; each `iter` continues where the last one stopped.
 
-    `part=(i, n)` is the i-th of n equal parts by bytes, whole chunks each: n readers have every
-    record once. `start` and `stop` count records over all files. `limit` is the most memory that a
-    chunk may unfold to. `opener` opens addresses that are neither files nor plain http.
+    `part=(i, n)` is the i-th of n equal parts by bytes, whole chunks each: n readers read every
+    record once. `start` and `stop` count records over all files. `limit`: maximum decompressed size
+    of a chunk. `opener` opens URLs that are not http(s).
     """
 
     def __init__(  # noqa: PLR0913 - all but the first are choices by name
@@ -51,12 +51,12 @@ class Reader:
         self._range = (start, stop)
         self._part = part
         self._names = names(target)
-        self._unfolder = Unfolder(limit)
+        self._decoder = ChunkDecoder(limit)
         self._source: Source | None = None
         self._closed = False
         self._failure: DamagedFile | None = None
         self.damages: list[Damage] = []
-        if len(self._names) == 1:  # a name that cannot be opened is told now, not later
+        if len(self._names) == 1:  # a name that cannot be opened raises now, not later
             self._source = self._open(self._names[0])
         self._records = chain.from_iterable(self._chunks())
 
@@ -65,7 +65,7 @@ class Reader:
         return next(self, None)
 
     def __iter__(self) -> Iterator[bytes]:
-        """A loop over the reader has no step of Python between one record and the next."""
+        """The inner iterator, so that a loop runs no Python code between two records."""
         return self._records if self._failure is None and not self._closed else self
 
     def __next__(self) -> bytes:
@@ -76,7 +76,7 @@ class Reader:
         return next(self._records)
 
     def close(self) -> None:
-        """Closing twice is closing once."""
+        """Idempotent."""
         self._closed = True
         self._records = chain()
         self._release()
@@ -88,17 +88,19 @@ class Reader:
         self.close()
 
     def _chunks(self) -> Iterator[Iterator[bytes]]:
-        """The records of each chunk; damage ends it, or is passed over."""
+        """The records of each chunk; damage ends it, or is skipped."""
         first = 0
         for name, (low, high) in zip(self._names, self._bounds(), strict=True):
             source = self._source = self._source or self._open(name)
             try:
                 for link in links(source, self._layout, resync=self._errors == "skip"):
-                    if (high is not None and link.offset >= high) or self._is_past(first):
+                    stop = self._range[1]
+                    past = stop is not None and first >= stop
+                    if past or (high is not None and link.offset >= high):
                         break
                     if link.offset >= low:
                         yield from self._of_link(source, link, first)
-                    if self._is_over():
+                    if self._errors == "stop" and self.damages:
                         return
                     first += link.count
             finally:
@@ -114,9 +116,9 @@ class Reader:
             return
         above = None if stop is None else stop - first
         try:
-            found = self._unfolder.records(source, link, below, above)
+            found = self._decoder.records(source, link, below, above)
         except Broken as broken:
-            self._damaged(placed(source, link.chunk, link.offset, link.end, broken))
+            self._damaged(damage_at(source, link.chunk, link.offset, link.end, broken))
             if self._errors == "skip" and broken.reason == "checksum":
                 yield from self._of_hidden(source, link)
         else:
@@ -126,9 +128,9 @@ class Reader:
         for inner in hidden(source, link, self._layout):
             if inner.damage is None:
                 try:
-                    yield self._unfolder.records(source, inner)
+                    yield self._decoder.records(source, inner)
                 except Broken as broken:
-                    self._damaged(placed(source, inner.chunk, inner.offset, inner.end, broken))
+                    self._damaged(damage_at(source, inner.chunk, inner.offset, inner.end, broken))
 
     def _damaged(self, damage: Damage) -> None:
         self.damages.append(damage)
@@ -143,15 +145,8 @@ class Reader:
             self._source.close()
             self._source = None
 
-    def _is_over(self) -> bool:
-        return self._errors == "stop" and bool(self.damages)
-
-    def _is_past(self, first: int) -> bool:
-        stop = self._range[1]
-        return stop is not None and first >= stop
-
     def _bounds(self) -> Iterator[tuple[int, int | None]]:
-        """Which bytes of each file are this reader's part."""
+        """The byte range of each file that is this reader's part."""
         if self._part is None:
             return ((0, None) for _ in self._names)
         return iter(byte_parts([self._size(name) for name in self._names], self._part))
@@ -186,7 +181,7 @@ def byte_parts(sizes: list[int], part: tuple[int, int]) -> list[tuple[int, int]]
 
 
 def check_words(errors: str, layout: str) -> None:
-    """ValueError for a word that is none of ours."""
+    """ValueError for an unknown `errors` or `layout`."""
     if errors not in ERRORS:
         raise ValueError(f"errors={errors!r}: it is one of {', '.join(ERRORS)}")
     if layout not in LAYOUTS:
@@ -201,14 +196,14 @@ def _check_place(start: int, part: tuple[int, int] | None) -> None:
 
 
 def _spooled(source: Source) -> Source:
-    """Looking for the next sound chunk means going back: a stream goes through a temporary file."""
-    import tempfile  # noqa: PLC0415 - as dear as half of this package, for damaged streams alone
+    """Copies a stream to a temporary file: resynchronizing needs to seek."""
+    import tempfile  # noqa: PLC0415 - slow to import, only for streams with errors="skip"
 
     spool = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115 - the reader closes it
     offset = 0
-    while piece := source.read_at(offset, 2**20):
-        spool.write(piece)
-        offset += len(piece)
+    while data := source.read_at(offset, 2**20):
+        spool.write(data)
+        offset += len(data)
     source.close()
     spool.seek(0, os.SEEK_SET)
     return Source(spool, source.name, owned=True)

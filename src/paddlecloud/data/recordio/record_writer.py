@@ -1,8 +1,9 @@
 """Writing records into chunks, with the same bytes as the library of 2017.
 
 The open chunk is in memory, compressed as it grows. By default a file gets its name when it is
-closed, so that nobody ever reads half of one; a file that grows in place loses at most the open
-chunk when its process dies or the disk is full, and `append` goes on after the last whole one.
+closed, so that a reader never finds an incomplete one; a file that is written in place loses at
+most the open chunk when its process dies or the disk is full, and `append` continues after the last
+complete one.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from paddlecloud.data.recordio._header import COMPRESSORS
 from paddlecloud.data.recordio.atomic_file import SafeFile
 from paddlecloud.data.recordio.repair import recover
 
-#: Chunks that fit into the cache are read and written faster than larger ones, and deal out evenly.
+#: Chunks that fit into the cache are faster than larger ones, and are distributed more evenly.
 CHUNK_BYTES = 2**20
-#: What the library of 2017 used, and only could use.
+#: The only chunk size of the library of 2017.
 CHUNK_BYTES_2017 = 32 * 2**20
-#: So many records wait at most; their lengths alone are a slab.
+#: Maximum number of waiting records; their lengths alone are a slab.
 _MANY = SLAB // 4
 
 
@@ -56,22 +57,22 @@ class Writer:
         self._closed = False
         self._waiting: list[bytes] = []
         self._limit = 0
-        self._room = 0
+        self._left = 0
         self._ended = 0
         self.chunks = 0
 
     @property
     def records(self) -> int:
-        """How many records were written so far; those of a chunk that could not be are not."""
+        """Number of records written, without those of a chunk that could not be written."""
         return self._ended + self._packer.count + len(self._waiting)
 
     def write(self, record: bytes | bytearray | memoryview | str) -> None:
-        """Append one record. Text is kept as UTF-8."""
+        """Append one record. Text is encoded as UTF-8."""
         if type(record) is not bytes or not record:
             record = self._unusual(record)
-        self._room -= len(record)
-        if self._room < 0:
-            self._make_room(len(record))
+        self._left -= len(record)
+        if self._left < 0:
+            self._before_record(len(record))
         self._waiting.append(record)
 
     def write_all(self, records: Iterable[bytes | str]) -> None:
@@ -79,13 +80,13 @@ class Writer:
             self.write(record)
 
     def flush(self) -> None:
-        """End the chunk here, and hand it to the system."""
+        """End the chunk and write it to the file."""
         self._end_chunk()
         if hasattr(self._file, "flush"):
             self._file.flush()
 
     def close(self) -> None:
-        """Write what is open and give the file its name. Closing twice is closing once."""
+        """Write the open chunk and rename the file. Idempotent."""
         if self._closed:
             return
         try:
@@ -94,18 +95,21 @@ class Writer:
             self.abort()
             raise
         self._closed = True
-        self._room = -1
+        self._left = -1
         if self._safe is not None:
             self._safe.commit()
         elif self._owned:
             self._file.close()
 
     def abort(self) -> None:
-        """Give up: the file does not appear; one that grows in place keeps its whole chunks."""
+        """Discard the file; one that is written in place keeps its complete chunks."""
         if not self._closed:
             self._closed = True
-            self._room = -1
-            self._drop()
+            self._left = -1
+            if self._safe is not None:
+                self._safe.abort()
+            elif self._owned:
+                self._file.close()
 
     def __enter__(self) -> Writer:
         return self
@@ -117,35 +121,35 @@ class Writer:
             self.abort()
 
     def _unusual(self, record: bytes | bytearray | memoryview | str) -> bytes:
-        """What is no `bytes` becomes it. Empty records take no room, so they are counted."""
+        """Converts to `bytes`. Empty records need no space, so their number is limited."""
         if len(self._waiting) >= _MANY:
-            self._hand_on()
+            self._pack_waiting()
         return _as_bytes(record)
 
-    def _make_room(self, size: int) -> None:
-        """Before a record of this size: hand on what waits, and end the chunk if it would become
-        too large. The chunk has `_limit - _room` bytes of records; this is asked when it would have
-        more than `_limit`."""
-        self._room += size
+    def _before_record(self, size: int) -> None:
+        """Called when a record of this size would exceed `_limit`: packs the waiting records, or
+        ends the chunk if it would become too large. The chunk has `_limit - _left` bytes of
+        records."""
+        self._left += size
         if self._closed:
             raise ValueError("the writer is closed")
         if size > MAX_RECORD:
             raise ValueError(f"a record of {size} bytes; the format ends at {MAX_RECORD}")
-        if self._limit - self._room + size > self._max:
+        if self._limit - self._left + size > self._max:
             self._end_chunk()
         else:
-            self._hand_on()
-        has = self._limit - self._room
+            self._pack_waiting()
+        has = self._limit - self._left
         self._limit = min(has + SLAB, self._max)
-        self._room = self._limit - has - size
+        self._left = self._limit - has - size
 
-    def _hand_on(self) -> None:
+    def _pack_waiting(self) -> None:
         if self._waiting:
             self._packer.add(self._waiting)
             self._waiting.clear()
 
     def _end_chunk(self) -> None:
-        self._limit = self._room = 0
+        self._limit = self._left = 0
         count = self._packer.count + len(self._waiting)
         if not count:
             return
@@ -161,8 +165,8 @@ class Writer:
         self.chunks += 1
 
     def _take_back(self, start: int) -> None:
-        """No chunk may stand behind a part of one: a file that grows in place ends at its last
-        whole chunk again, and goes on from there; anything else is given up."""
+        """Truncate a file that is written in place to its last complete chunk; discard any other:
+        no chunk may follow an incomplete one."""
         if self._grows:
             with contextlib.suppress(OSError):
                 self._file.truncate(start)
@@ -178,20 +182,10 @@ class Writer:
         if append:
             recover(target)
         if append or in_place:
-            return _unbuffered(Path(target), "ab" if append else "wb")
+            # Unbuffered: a written chunk must not be lost with this process.
+            return cast(BinaryIO, Path(target).open("ab" if append else "wb", buffering=0))
         self._safe = SafeFile(target)
         return self._safe.file
-
-    def _drop(self) -> None:
-        if self._safe is not None:
-            self._safe.abort()
-        elif self._owned:
-            self._file.close()
-
-
-def _unbuffered(path: Path, mode: str) -> BinaryIO:
-    """A chunk that is written is with the system, not in a buffer that dies with this process."""
-    return cast(BinaryIO, path.open(mode, buffering=0))
 
 
 def _as_bytes(record: object) -> bytes:
@@ -203,7 +197,7 @@ def _as_bytes(record: object) -> bytes:
 
 
 def _write_all(file: BinaryIO, data: bytes | memoryview) -> None:
-    """Raw files may take less than they are given, and some objects do not say how much."""
+    """Raw files may write less than given, and some objects do not return how much."""
     left = memoryview(data)
     while left:
         count = cast("int | None", file.write(left))

@@ -1,4 +1,4 @@
-"""Looking at whole files: what is in them, what is damaged, and a copy of what is sound."""
+"""Verifies whole files, copies their valid chunks, and truncates incomplete ends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from paddlecloud.data.recordio._chunk_scan import Link, Unfolder, hidden, holds_chunk, links, placed
+from paddlecloud.data.recordio._chunk_scan import (
+    ChunkDecoder,
+    Link,
+    damage_at,
+    hidden,
+    holds_chunk,
+    links,
+)
 from paddlecloud.data.recordio._header import NAMES
 from paddlecloud.data.recordio.atomic_file import SafeFile
 from paddlecloud.data.recordio.corruption import Broken, Damage, DamagedFile
@@ -20,7 +27,7 @@ Progress = Callable[[int], object]
 
 @dataclass(kw_only=True)
 class Report:
-    """What was found in one file. Bytes are of the file, raw bytes of the records alone."""
+    """Result for one file. `bytes`: of the file; `raw_bytes`: of the records alone."""
 
     path: str
     bytes: int = 0
@@ -44,7 +51,7 @@ def verify(
     opener: Opener | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Read everything and tell what is there and what is damaged."""
+    """Read the whole file and report its contents and damage."""
     with closing(opened(path, opener)) as source:
         report = Report(path=source.name, bytes=(source.size or 0) - source.start)
         for _ in _sound(source, layout, report, progress):
@@ -59,11 +66,11 @@ def repair(
     layout: str = "2017",
     progress: Progress | None = None,
 ) -> Report:
-    """Write every sound chunk of `path` to `output`, byte for byte; the same path is replaced.
+    """Copy every valid chunk of `path` to `output`, which may be the same path.
 
-    Chunks in the order of Fluid come out in that of 2017.
+    Chunks in the layout of Fluid are written in that of 2017.
     """
-    # The source is closed first: Windows replaces no file that is open.
+    # The source is closed first: Windows cannot replace an open file.
     with SafeFile(output) as file, closing(opened(os.fspath(path))) as source:
         report = Report(path=source.name, bytes=source.size or 0)
         for link in _sound(source, layout, report, progress):
@@ -74,10 +81,10 @@ def repair(
 
 
 def recover(path: str | os.PathLike[str]) -> int:
-    """Cut off what a dead writer left incomplete at the end of a file; how many bytes that were.
+    """Truncate what a dead writer left incomplete at the end of a file; returns how many bytes.
 
-    The last chunk is checked, and those before it as long as they turn out to be torn. Behind a
-    tear is nothing: DamagedFile, and nothing is cut off, where a sound chunk follows the damage.
+    The last chunk is checked, and earlier ones as long as they are incomplete. DamagedFile, and
+    nothing is truncated, if a valid chunk follows the damage.
     """
     if not Path(path).exists():
         return 0
@@ -92,36 +99,36 @@ def recover(path: str | os.PathLike[str]) -> int:
 def _sound(
     source: Source, layout: str, report: Report, progress: Progress | None
 ) -> Iterator[Link]:
-    """The sound chunks of a file, counted into the report along with the damage between them."""
-    looker = _Looker(source, report)
+    """The valid chunks of a file; adds them and the damage to the report."""
+    checker = _Checker(source, report)
     for link in links(source, layout, resync=True):
         if link.damage is not None:
             report.damages.append(link.damage)
-        elif looker.is_sound(link):
+        elif checker.is_sound(link):
             yield link
         elif report.damages[-1].reason == "checksum":
             for inner in hidden(source, link, layout):
-                if inner.damage is None and looker.is_sound(inner):
+                if inner.damage is None and checker.is_sound(inner):
                     yield inner
         if progress is not None:
             progress(link.end - link.offset)
 
 
-class _Looker:
-    """Unfolds chunks one after the other and counts what is in them."""
+class _Checker:
+    """Decodes chunks and adds their records to the report."""
 
     def __init__(self, source: Source, report: Report) -> None:
         self._source = source
         self._report = report
-        self._unfolder = Unfolder()
+        self._decoder = ChunkDecoder()
 
     def is_sound(self, link: Link) -> bool:
         header, report = link.header, self._report
         assert header is not None
         try:
-            sizes = [len(record) for record in self._unfolder.records(self._source, link)]
+            sizes = [len(record) for record in self._decoder.records(self._source, link)]
         except Broken as broken:
-            damage = placed(self._source, link.chunk, link.offset, link.end, broken)
+            damage = damage_at(self._source, link.chunk, link.offset, link.end, broken)
             report.damages.append(damage)
             return False
         report.chunks += 1
@@ -137,13 +144,13 @@ class _Looker:
 def _copy(source: Source, link: Link, target: BinaryIO) -> None:
     offset = link.payload
     while offset < link.end:
-        piece = source.read_at(offset, min(2**20, link.end - offset))
-        target.write(piece)
-        offset += len(piece)
+        data = source.read_at(offset, min(2**20, link.end - offset))
+        target.write(data)
+        offset += len(data)
 
 
 def _torn_at(source: Source) -> int:
-    """Where the whole chunks of a file end, if what follows is what a dead writer left."""
+    """The end of the complete chunks, if only an incomplete write follows."""
     chain = list(links(source, resync=True))
     tear: Damage | None = None
     while chain and (damage := _damage_of(source, chain[-1])):
@@ -163,6 +170,6 @@ def _torn_at(source: Source) -> int:
 
 def _damage_of(source: Source, link: Link) -> Damage | None:
     report = Report(path=source.name)
-    if link.damage is not None or _Looker(source, report).is_sound(link):
+    if link.damage is not None or _Checker(source, report).is_sound(link):
         return link.damage
     return report.damages[0]

@@ -1,7 +1,7 @@
-"""Where bytes come from: names into open files, and reading at an offset whatever the file is.
+"""Opens files, URLs and file objects, and reads them at offsets.
 
-A name is a list of patterns with commas, as in 2017, or a URL. A file object is read from where it
-stands; one that cannot seek is read forward. Nothing here knows what a chunk is.
+A name is a comma-separated list of patterns, as in 2017, or a URL. A file object is read from its
+current position; one that cannot seek is read forward. Nothing here knows about chunks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from paddlecloud.data.recordio._codec import Buffer
-from paddlecloud.data.recordio._range_crc import Sums
+from paddlecloud.data.recordio._range_crc import RangeCrc
 
 Opener = Callable[[str], BinaryIO]
 Target = str | os.PathLike[str] | BinaryIO
@@ -23,7 +23,7 @@ _STEP = 2**20
 
 
 class Source:
-    """A file to read chunks from. `size` is None where nobody knows it before the end."""
+    """A file to read chunks from. `size` is None if it is not known before the end."""
 
     def __init__(self, file: BinaryIO, name: str, *, owned: bool) -> None:
         self.name = name
@@ -33,7 +33,7 @@ class Source:
         self.start = file.tell() if self.seekable else 0
         self.size = _end(file) if self.seekable else None
         self._position = self.start
-        self._sums = Sums(self.read_at)
+        self._crc = RangeCrc(self.read_at)
 
     def read_at(self, offset: int, size: int) -> bytes:
         """`size` bytes from `offset`, fewer at the end of the file."""
@@ -44,25 +44,25 @@ class Source:
         return found
 
     def take(self, offset: int, size: int, into: Buffer) -> memoryview:
-        """The same into a buffer; where the size of the file is unknown, memory grows with what
-        arrives and not with what a header claims."""
+        """`read_at` into a buffer; if the size of the file is unknown, memory grows with what
+        arrives, not with what a header claims."""
         self._go(offset)
         into.clear()
         while into.used < size:
             missing = size - into.used
-            room = into.room(missing if self.size is not None else min(missing, _STEP))
-            count = self._fill(room)
+            space = into.reserve(missing if self.size is not None else min(missing, _STEP))
+            count = self._fill(space)
             if not count:
                 break
             into.used += count
         return into.view()
 
     def checksum(self, offset: int, size: int) -> int:
-        """The CRC-32 of bytes that are in a file that can seek."""
-        return self._sums.of(offset, size)
+        """The CRC-32 of a range of a seekable file."""
+        return self._crc.of(offset, size)
 
     def left(self, offset: int) -> int | None:
-        """How many bytes follow `offset`, where that is known."""
+        """How many bytes follow `offset`; None if unknown."""
         return None if self.size is None else max(0, self.size - offset)
 
     def close(self) -> None:
@@ -85,22 +85,22 @@ class Source:
         self._position += len(found)
         return found
 
-    def _fill(self, room: memoryview) -> int:
+    def _fill(self, space: memoryview) -> int:
         readinto = getattr(self._file, "readinto", None)
         if readinto is not None:
-            count: int = readinto(room)
+            count: int = readinto(space)
             self._position += count
             return count
-        found = self._read(len(room))
-        room[: len(found)] = found
+        found = self._read(len(space))
+        space[: len(found)] = found
         return len(found)
 
 
 def names(target: Target | Iterable[Target]) -> list[str | BinaryIO]:
     """What to open, in order: paths, URLs, file objects. FileNotFoundError if nothing matches.
 
-    A text is a list of patterns with commas between them, each pattern's matches sorted; a pattern
-    without a match is left out if another has one. A `Path` is that one file.
+    A text is a comma-separated list of patterns, the matches of each sorted; a pattern without a
+    match is ignored if another has one. A `Path` is that one file.
     """
     if isinstance(target, str):
         return _matches(target)
@@ -120,7 +120,7 @@ def opened(name: str | BinaryIO, opener: Opener | None = None) -> Source:
     if opener is not None:
         return Source(opener(name), name, owned=True)
     if not name.startswith(("http://", "https://")):
-        raise ValueError(f"{name}: this address needs an opener: opener=a function that opens it")
+        raise ValueError(f"{name}: this URL needs an opener: opener=a function that opens it")
     from paddlecloud.data.recordio._http_file import open_http  # noqa: PLC0415 - files need no network
 
     return Source(open_http(name), name, owned=True)

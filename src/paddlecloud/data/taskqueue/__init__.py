@@ -1,1 +1,5 @@
-"""Readers that get their data tasks from the server, so that elastic jobs read all data once."""
+"""Readers that lease data tasks from the server, so that an elastic job reads all data once.
+
+`reader.task_reader` is the entry point; `_http` sends the requests. The server side is
+`server/services/data_tasks`.
+"""

@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from paddlecloud.data._shard import told_by_job
+from paddlecloud.data._shard import job_variable
 
 VARIABLE = "PADDLECLOUD_TOKEN_FILE"
 TIMEOUT = 30.0
@@ -184,7 +184,7 @@ def sign(ak: str, sk: str, method: str, path: str, headers: dict[str, str], now:
 
 def from_environment(closed: threading.Event | None = None) -> Caller | None:
     """The caller of the job that this process is part of; None outside of a job."""
-    path = told_by_job(VARIABLE)
+    path = job_variable(VARIABLE)
     if not path:
         return None
     return Caller(json.loads(Path(path).read_bytes()), closed)

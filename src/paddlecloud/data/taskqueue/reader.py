@@ -1,9 +1,9 @@
-"""A data set taken in turns: each trainer of a job asks for the next chunk when it needs one.
+"""`task_reader`: a data set from which each trainer leases the next chunk when it needs one.
 
-The server keeps the list of chunks and who works at which. A chunk is counted as finished when its
-last record was consumed, once per pass, and given to another trainer when the one that had it is
-gone. So trainers may come and go, and a fast one reads more than a slow one. Outside of a job there
-is nobody to share with, and everything is read here: a script runs on a laptop unchanged.
+The server has the list of chunks and their leases. A chunk is counted as finished when its last
+record was consumed, once per pass, and leased to another trainer when its trainer is gone. So
+trainers may join and leave, and a fast one reads more than a slow one. Outside of a job this
+process reads everything: a script runs on a laptop unchanged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from itertools import groupby
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from paddlecloud.data._shard import told_by_job
+from paddlecloud.data._shard import job_variable
 from paddlecloud.data.recordio.corruption import DamagedFile
 from paddlecloud.data.recordio.index import Chunk, Index
 from paddlecloud.data.recordio.source import Opener, Target
@@ -34,7 +34,7 @@ _LONGEST_WAIT = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A chunk in our hands."""
+    """A chunk that this reader has leased."""
 
     number: int
     content: str
@@ -43,25 +43,25 @@ class Task:
 
 
 class Queue(Protocol):
-    """Where tasks come from."""
+    """The source of tasks."""
 
     def next(self) -> Task | None:
-        """The next task; None when all passes are over."""
+        """The next task; None after the last pass."""
 
     def is_ours(self, task: Task) -> bool:
-        """False when it was taken from us meanwhile."""
+        """False if the lease was lost."""
 
     def finish(self, task: Task) -> bool:
-        """Count it as done; False if that counts for nothing, because it is no longer ours."""
+        """Count it as done; False if the lease was lost."""
 
     def fail(self, task: Task, *, counts: bool) -> None:
-        """Give it back."""
+        """Return it unfinished."""
 
     def close(self) -> None: ...
 
 
 class TaskReader:
-    """Iterates over records. `chunks` tells the chunk of each, `passes` goes pass by pass."""
+    """Iterates over records; `chunks` iterates by chunk, `passes` by pass."""
 
     def __init__(self, queue: Queue, layout: str = "2017", opener: Opener | None = None) -> None:
         self._queue = queue
@@ -69,20 +69,20 @@ class TaskReader:
         self._opener = opener
         self._is_open = True
         self.current_pass = 0
-        """Of the record that was given last, from 0."""
+        """Pass of the last record, from 0."""
 
     def __iter__(self) -> Iterator[bytes]:
         for _task, records in self.chunks():
             yield from records
 
     def passes(self) -> Iterator[tuple[int, Iterator[bytes]]]:
-        """The number of each pass, and this trainer's records of it. Another trainer may still be
-        at the end of a pass when this one is through with its own part."""
+        """The number of each pass and this trainer's records of it. Another trainer may still be in
+        the previous pass."""
         for number, some in groupby(self.chunks(), key=lambda pair: pair[0].of_pass):
             yield number, (record for _task, records in some for record in records)
 
     def chunks(self) -> Iterator[tuple[Task, Iterator[bytes]]]:
-        """Each chunk with its records; it counts as finished when the next one is asked for."""
+        """Each chunk with its records; it is finished when the next one is requested."""
         try:
             while self._is_open and (task := self._queue.next()) is not None:
                 yield from self._one(task)
@@ -90,7 +90,7 @@ class TaskReader:
             self.close()
 
     def close(self) -> None:
-        """Give back what is not finished. Closing twice is closing once."""
+        """Return what is not finished. Idempotent."""
         self._is_open = False
         self._queue.close()
 
@@ -141,10 +141,10 @@ def task_reader(
 ) -> TaskReader:
     """The records of these RecordIO files, each chunk read by one trainer of the job per pass.
 
-    Every trainer has to give the same files, `passes` and `failure_max`. A chunk whose trainer is
-    silent for `lease` seconds, or over, goes to another; after `failure_max` failed tries it is
-    given up for this pass, which the log tells. `errors="skip"` leaves damaged chunks out from the
-    beginning. `name` tells several data sets of one job apart.
+    Every trainer has to pass the same files, `passes` and `failure_max`. A chunk whose trainer does
+    not renew its lease for `lease` seconds, or has ended, is leased to another; after `failure_max`
+    failed tries it is given up for this pass, with a warning in the log. `errors="skip"` leaves
+    damaged chunks out from the start. `name` distinguishes several data sets of one job.
     """
     index = Index.of(files_pattern, errors=errors, layout=layout, opener=opener)
     contents = [_content(chunk) for chunk in index.chunks]
@@ -158,7 +158,7 @@ def task_reader(
 
 
 class _Alone:
-    """Everything in order, by this process."""
+    """All tasks in order, without a server."""
 
     def __init__(self, contents: list[str], passes: int) -> None:
         self._tasks = (
@@ -185,7 +185,7 @@ class _Alone:
 
 
 class _Shared:
-    """What the server hands out. One thread renews the lease while a chunk is read."""
+    """Leases tasks from the server. One thread renews the lease while a chunk is read."""
 
     def __init__(self, caller: Caller, name: str, lease: float, closed: threading.Event) -> None:
         self._caller = caller
@@ -199,25 +199,25 @@ class _Shared:
         self._renewer: threading.Thread | None = None
 
     def define(self, contents: list[str], passes: int, failure_max: int) -> None:
-        """Only whoever comes first has to send the list."""
-        said: dict[str, Any] = {
+        """Define the task set; only the first trainer has to send the list."""
+        body: dict[str, Any] = {
             "digest": digest(passes, failure_max, contents),
             "passes": passes,
             "failure_max": failure_max,
         }
         try:
-            self._caller.call("POST", self._place, said)
+            self._caller.call("POST", self._place, body)
         except ServerRefused as error:
             if error.code != "tasks_unknown":
                 raise
-            self._caller.call("POST", self._place, said | {"tasks": contents})
+            self._caller.call("POST", self._place, body | {"tasks": contents})
 
     def next(self) -> Task | None:
         self._begin()
         while not self._closed.is_set():
             asked = {"reader": self._reader, "count": 1, "seconds": self._lease, "held": []}
             answer = self._caller.call("POST", f"{self._place}/lease", asked)
-            self._tell(answer)
+            self._log_given_up(answer)
             if answer["tasks"]:
                 found = answer["tasks"][0]
                 of_pass = int(answer["current_pass"])
@@ -237,13 +237,13 @@ class _Shared:
         return self._held is task
 
     def finish(self, task: Task) -> bool:
-        said = {
+        body = {
             "reader": self._reader,
             "number": task.number,
             "fence": task.fence,
             "of_pass": task.of_pass,
         }
-        answer = self._caller.call("POST", f"{self._place}/finish", said)
+        answer = self._caller.call("POST", f"{self._place}/finish", body)
         self._held = None
         return bool(answer["verdict"] != "late")
 
@@ -251,16 +251,16 @@ class _Shared:
         if self._held is not task:
             return
         self._held = None
-        said = {
+        body = {
             "reader": self._reader,
             "number": task.number,
             "fence": task.fence,
             "counts": counts,
         }
         try:
-            answer = self._caller.call("POST", f"{self._place}/fail", said, wait=False)
+            answer = self._caller.call("POST", f"{self._place}/fail", body, wait=False)
         except (ServerRefused, HTTPException, OSError, ValueError):
-            return  # it comes back by itself when its time is over
+            return  # the lease expires
         if answer["state"] == "given_up":
             log.warning("[paddlecloud] chunk %d is given up for this pass", task.number)
 
@@ -269,7 +269,7 @@ class _Shared:
         self._caller.close()
 
     def _begin(self) -> None:
-        """The thread belongs to the process that reads, which a loader may have forked."""
+        """Start the renewing thread in the process that reads, which a loader may have forked."""
         if self._process != os.getpid():
             self._process, self._reader = os.getpid(), secrets.token_hex(8)
             self._caller.close()
@@ -283,13 +283,13 @@ class _Shared:
             task = self._held
             if task is None:
                 continue
-            said = {
+            body = {
                 "reader": self._reader,
                 "seconds": self._lease,
                 "leases": [[task.number, task.fence]],
             }
             try:
-                answer = self._caller.call("POST", f"{self._place}/renew", said)
+                answer = self._caller.call("POST", f"{self._place}/renew", body)
             except ServerRefused as error:
                 log.warning("[paddlecloud] the lease of chunk %d: %s", task.number, error)
                 answer = {"lost": [task.number]}
@@ -298,8 +298,8 @@ class _Shared:
             if task.number in answer["lost"] and self._held is task:
                 self._held = None
 
-    def _tell(self, answer: dict[str, Any]) -> None:
-        """Chunks that nobody could read: the server tells each to one reader."""
+    def _log_given_up(self, answer: dict[str, Any]) -> None:
+        """Chunks that no trainer could read: the server reports each to one reader."""
         for of_pass, number in answer["given_up"]:
             log.warning(
                 "[paddlecloud] chunk %d of %s is given up in pass %d", number, self._name, of_pass
@@ -307,17 +307,17 @@ class _Shared:
 
 
 def digest(passes: int, failure_max: int, contents: list[str]) -> str:
-    """What the trainers of a job have to agree on, as the server computes it."""
-    said = hashlib.sha256(f"{passes} {failure_max} {len(contents)}".encode())
+    """Hash of what the trainers of a job have to agree on, as the server computes it."""
+    body = hashlib.sha256(f"{passes} {failure_max} {len(contents)}".encode())
     for content in contents:
         data = content.encode("utf-8", "surrogatepass")
-        said.update(b" %d:%b" % (len(data), data))
-    return said.hexdigest()
+        body.update(b" %d:%b" % (len(data), data))
+    return body.hexdigest()
 
 
 def _content(chunk: Chunk) -> str:
-    """A chunk as every trainer can find it: each has directories of its own, with the same files
-    in them."""
+    """A chunk with a path that is valid for every trainer: each has its own copy of the
+    directories."""
     return json.dumps([_shared(chunk.path), chunk.offset, chunk.count, chunk.size])
 
 
@@ -327,7 +327,7 @@ def _chunk(content: str) -> Chunk:
 
 
 def _shared(path: str) -> str:
-    mount = told_by_job(_MOUNT)
+    mount = job_variable(_MOUNT)
     if mount and path.startswith(f"{mount}/"):
         return f"${_MOUNT}{path[len(mount) :]}"
     here = os.getcwd()  # noqa: PTH109 - text, as the path is
@@ -336,5 +336,5 @@ def _shared(path: str) -> str:
 
 def _own(path: str) -> str:
     if path.startswith(f"${_MOUNT}/"):
-        return told_by_job(_MOUNT) + path[len(_MOUNT) + 1 :]
+        return job_variable(_MOUNT) + path[len(_MOUNT) + 1 :]
     return path

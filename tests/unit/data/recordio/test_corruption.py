@@ -123,7 +123,7 @@ def test_a_damage_is_told_in_words(tmp_path: Path) -> None:
     with pytest.raises(recordio.DamagedFile) as caught:
         list(recordio.Reader(path))
     assert str(caught.value) == (
-        f"{path}: chunk 1 at byte 39: the checksum is d42007a6, the header says a59c27a3".replace(
+        f"{path}: chunk 1 at byte 39: the checksum is d42007a6, the header states a59c27a3".replace(
             "d42007a6", f"{zlib.crc32(V4[59:-1] + b'y'):08x}"
         )
     )

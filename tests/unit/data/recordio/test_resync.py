@@ -10,7 +10,7 @@ import zlib
 import pytest
 
 from paddlecloud.data import recordio
-from paddlecloud.data.recordio._range_crc import GRID, Sums
+from paddlecloud.data.recordio._range_crc import GRID, RangeCrc
 from tests.unit.data.vectors import chunk
 
 GOOD = [b"good", b"", b"x" * 3000]
@@ -84,7 +84,7 @@ def test_a_late_search_does_not_read_what_lies_before() -> None:
 def test_sums_of_any_stretch() -> None:
     chance = random.Random(3)
     data = chance.randbytes(20 * GRID + 77)
-    sums = Sums(lambda offset, size: data[offset : offset + size])
+    sums = RangeCrc(lambda offset, size: data[offset : offset + size])
     for _ in range(300):
         begin, end = sorted(chance.choices(range(len(data) + 1), k=2))
         assert sums.of(begin, end - begin) == zlib.crc32(data[begin:end])
