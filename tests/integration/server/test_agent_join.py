@@ -30,7 +30,7 @@ def world(make_world: MakeWorld) -> World:
 def ask(world: World, token: str, *, instance: str = "", node: str = "") -> Reply:
     """An unsigned request to join."""
     headers = {"host": f"127.0.0.1:{world.stage.port}"}
-    body = {"token": token, "instance": instance or secrets.token_hex(16), "node": node}
+    body = {"token": token, "instance": instance or secrets.token_hex(16), "node": node or None}
     data = json.dumps(body).encode()
     return exchange("127.0.0.1", world.stage.port, "POST", JOIN, headers, data)
 

@@ -16,13 +16,18 @@ class Capacity(Request, frozen=True, kw_only=True):
     gpu: Annotated[int, Meta(ge=0, le=100_000)] = 0
 
 
+NodeName = Annotated[
+    str, Meta(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
+]
+
+
 class AgentJoinRequest(Request, frozen=True, kw_only=True):
     token: Annotated[str, Meta(min_length=1, max_length=200)]
     """A join token: all the authentication that this request has."""
     instance: Annotated[str, Meta(min_length=16, max_length=64)]
     """Random, chosen by the agent; a retry sends the same and gets the same key."""
-    node: Annotated[str, Meta(max_length=63, pattern=r"^([A-Za-z0-9][A-Za-z0-9_.-]*)?\Z")] = ""
-    """The name of its machine; empty: any."""
+    node: NodeName | None = None
+    """The name of its machine; None: any."""
 
 
 class AgentJoinAnswer(Answer, frozen=True, kw_only=True):
