@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from bench.row import Row
-from paddlecloud.backends.scripted import Scripted
+from paddlecloud.backends.scripted import Script, Scripted
 from paddlecloud.db.engine.base import Tx
 from paddlecloud.db.engine.sqlite import open_sqlite
 from paddlecloud.db.tables import attempts, jobs
@@ -88,7 +88,7 @@ def _server(home: Path, machines: int) -> Deps:
         store=DirectoryStore(settings.store_dir),
         logs=LogStore(settings.store_dir),
         pools={"local": Pool(name="local", backend="scripted", private=True)},
-        backends={"local": Scripted({"nodes": str(machines), "cpu": str(CPUS)})},
+        backends={"local": Scripted(Script(nodes=machines, cpu=CPUS))},
         server_key=b"k" * 32,
         boot="bench",
     )

@@ -16,6 +16,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from datetime import timedelta
 from pathlib import Path
 
+from paddlecloud.backends.local import LocalSettings
 from paddlecloud.cli import help as cli_help
 from paddlecloud.cli import registry
 from paddlecloud.cli.parser import COMMON, Command, Option
@@ -106,7 +107,11 @@ def setting_tables() -> str:
             about = kind.__doc__ or ""
             parts += [about] if about and not about.startswith(kind.__name__ + "(") else []
             parts += [_SECTION_ABOUT[section.name]] if section.name in _SECTION_ABOUT else []
-            parts.append(_setting_table(kind.__name__, list(fields(kind)), notes))
+            shown = [item for item in fields(kind) if (section.name, item.name) not in _NOT_KEYS]
+            parts.append(_setting_table(kind.__name__, shown, notes))
+            if section.name == "pools":
+                parts += ['Besides, with `kind = "local"`:']
+                parts.append(_setting_table("LocalSettings", list(fields(LocalSettings)), notes))
     return "\n\n".join(parts)
 
 
@@ -223,7 +228,7 @@ def _duration(value: timedelta) -> str:
 def _field_notes() -> dict[tuple[str, str], str]:
     """The text under each field of the settings, by class and field."""
     notes: dict[tuple[str, str], str] = {}
-    names = ("server/settings/values.py", "model/policy/quota.py")
+    names = ("server/settings/values.py", "model/policy/quota.py", "backends/local.py")
     files = [PACKAGE / name for name in names]
     trees = [ast.parse(file.read_text(encoding="utf-8")) for file in files]
     nodes = [node for tree in trees for node in tree.body]
@@ -260,12 +265,15 @@ _TOP_KEYS = {
     for item in fields(settings.Settings)
     if item.name not in NOT_IN_THE_FILE and item.name not in _TABLES and _section(item) is None
 }
-_SECTION_NAMES = {"plans": "[plans.NAME]", "pools": "[[pools]]"}
+_SECTION_NAMES = {"plans": "[plans.NAME]", "pools": "[pools.NAME]"}
+_NOT_KEYS = {("pools", "name"), ("pools", "settings")}
 _SECTION_ABOUT = {
+    "pools": "The earlier form is still read: `[[pools]]` with `name`, with `backend` instead of "
+    "`kind`, and with the keys of the kind in a table `settings`.",
     "plans": "`[plans.free]` and `[plans.unlimited]` are there already: `free` has 2 running jobs, "
     "100 minutes a day, 30 minutes a job, 20 GiB of storage and 1000 waiting jobs. A section "
     "changes what it names; a plan of your own begins without limits, but for 1000 waiting jobs. "
-    '`"unlimited"` takes a limit away. Sizes may be texts (`"20Gi"`).'
+    '`"unlimited"` takes a limit away. Sizes may be texts (`"20Gi"`).',
 }
 _ACCESS = {
     (Access.OPEN, False): "Open: no signature",

@@ -25,11 +25,12 @@ from paddlecloud.backends.base import (
     AgentState,
     Backend,
     CanReap,
+    ServerContext,
     attempt_name,
     create,
 )
 from paddlecloud.backends.local import Local
-from paddlecloud.backends.scripted import Scripted
+from paddlecloud.backends.scripted import Script, Scripted
 from paddlecloud.model.errors import ConfigError, Refused, Retry
 from paddlecloud.testing import a_job, an_attempt
 from tests.integration.server.process import end_agents
@@ -42,7 +43,7 @@ AT_ONCE = 8.0
 
 @contextmanager
 def scripted(_tmp: Path) -> Iterator[Callable[[], Backend]]:
-    one = create("scripted", {"cpu": "2"})
+    one = create("scripted", Script(cpu=2), ServerContext())
     yield lambda: one
 
 
@@ -57,7 +58,7 @@ def local(tmp: Path) -> Iterator[Callable[[], Backend]]:
     made: list[Local] = []
 
     def make() -> Backend:
-        backend = create("local", {"node": "local", "agent_config": str(config)})
+        backend = create("local", None, ServerContext(node="local", agent_config=config))
         assert isinstance(backend, Local)
         made.append(backend)
         return backend
@@ -151,9 +152,9 @@ def test_a_plug_in_of_before_is_refused_at_the_start(
         "    start = status = capacity\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert isinstance(create("whole", {}), Scripted)
-    with pytest.raises(ConfigError, match="old lacks the method needs_credentials, handle, stop"):
-        create("old", {})
+    assert isinstance(create("whole", None, ServerContext()), Scripted)
+    with pytest.raises(ConfigError, match="old lacks the method settings, needs_cred"):
+        create("old", None, ServerContext())
 
 
 def test_a_handle_is_small_and_can_be_stored(backend: Backend) -> None:
@@ -217,7 +218,7 @@ def test_what_was_started_and_not_stopped_is_listed(make: Callable[[], Backend])
 @pytest.mark.parametrize("kind", ["nowhere", "../local", "", "os.path"])
 def test_a_backend_that_does_not_exist_is_told(kind: str) -> None:
     with pytest.raises(ConfigError, match="unknown backend"):
-        create(kind, {})
+        create(kind, None, ServerContext())
 
 
 def test_eight_threads_start_one_agent(tmp_path: Path) -> None:
@@ -248,18 +249,18 @@ def test_a_dead_agent_is_started_again(tmp_path: Path) -> None:
 
 
 def test_the_scripted_one_does_what_it_is_told() -> None:
-    backend = Scripted({"start": "refuse", "nodes": "2", "gpu": "3"})
+    backend = Scripted(Script(start="refuse", nodes=2, gpu=3))
     assert [(node.id, node.total.gpu) for node in backend.capacity("")] == [
         ("scripted-0", 3),
         ("scripted-1", 3),
     ]
     with pytest.raises(Refused, match="refused"):
         backend.start(an_attempt(), None)
-    backend.settings["start"] = "later"
+    backend.script.start = "later"
     with pytest.raises(Retry, match="cannot start"):
         backend.start(an_attempt(), None)
-    backend.settings["start"] = "ok"
+    backend.script.start = "ok"
     attempt = an_attempt()
     backend.start(attempt, None)
-    backend.settings["agents"] = "gone"
+    backend.script.agents = "gone"
     assert backend.status(backend.handle(attempt)).state is AgentState.GONE

@@ -8,8 +8,8 @@ import pytest
 
 from paddlecloud.agent.sandbox import cgroups
 from paddlecloud.backends import local
-from paddlecloud.backends.base import AgentState, JoinedByAgents, KeepsAgent
-from paddlecloud.backends.local import Local
+from paddlecloud.backends.base import AgentState, JoinedByAgents, KeepsAgent, ServerContext
+from paddlecloud.backends.local import Local, LocalSettings
 from paddlecloud.model.jobs.job import Resources
 from paddlecloud.testing import a_job, a_replica, an_attempt
 
@@ -17,8 +17,8 @@ from paddlecloud.testing import a_job, a_replica, an_attempt
 @pytest.fixture
 def elsewhere(tmp_path: Path) -> Local:
     """The backend of a server whose own machine runs no jobs."""
-    config = str(tmp_path / "agent.json")
-    return Local({"node": "", "joins": "1", "agent_config": config, "each_cpu": "3"})
+    server = ServerContext(shared=True, agent_config=tmp_path / "agent.json")
+    return Local(LocalSettings(cpu=3), server)
 
 
 def test_a_server_without_a_machine_of_its_own_starts_nothing(
@@ -48,7 +48,9 @@ def test_its_abilities_are_known(elsewhere: Local) -> None:
 
 
 def test_alone_on_its_database_another_node_is_gone(tmp_path: Path) -> None:
-    alone = Local({"node": "local", "agent_config": str(tmp_path / "agent.json")})
+    alone = Local(
+        LocalSettings(), ServerContext(node="local", agent_config=tmp_path / "agent.json")
+    )
     assert alone.status({"node": "other"}).state is AgentState.GONE
     assert alone.status({"node": "local"}).state is AgentState.STARTING
 
@@ -62,21 +64,23 @@ def test_what_the_control_groups_leave_is_what_there_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the first question on, before any agent has spoken, and again when that changes."""
-    settings = {"node": "local", "agent_config": str(tmp_path / "agent.json"), "gpu": "0"}
+    server = ServerContext(node="local", agent_config=tmp_path / "agent.json", gpu=0)
     whole = Resources(cpu=float(local._cpus()), memory=local._memory(), gpu=0)
     left: list[tuple[float | None, int | None]] = [(None, None)]
     monkeypatch.setattr(local, "ceiling", lambda: left[0])
-    backend = Local(settings)
+    backend = Local(LocalSettings(), server)
     assert its_own(backend) == whole
     left[0] = (1.0, 2**20)
     assert its_own(backend) == whole, "nobody looks each time"
     monkeypatch.setattr(backend, "_read_at", 0.0)
     assert its_own(backend) == Resources(cpu=1.0, memory=2**20, gpu=0)
-    assert its_own(Local(settings | {"cpu": "64"})) == Resources(cpu=64.0, memory=2**20, gpu=0)
+    assert its_own(Local(LocalSettings(cpu=64), server)) == Resources(cpu=64.0, memory=2**20, gpu=0)
     left[0] = (1e9, 2**62)
-    assert its_own(Local(settings)) == whole
+    assert its_own(Local(LocalSettings(), server)) == whole
     left[0] = (0.1, None)
-    assert its_own(Local(settings)).cpu == 1.0, "it runs a job of the usual size, if slowly"
+    assert its_own(Local(LocalSettings(), server)).cpu == 1.0, (
+        "it runs a job of the usual size, if slowly"
+    )
 
 
 def test_the_server_and_its_agent_read_the_same(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from importlib.metadata import entry_points
-from typing import Protocol, cast, runtime_checkable
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, cast, runtime_checkable
 
 from paddlecloud.model.errors import ConfigError
 from paddlecloud.model.jobs.job import Attempt, Resources
@@ -60,7 +61,26 @@ class Credentials:
     """Exchanged for a key of its own by each agent (`POST /agent/join`); good for this attempt."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ServerContext:
+    """What a backend knows of the server that it belongs to."""
+
+    node: str = ""
+    """The name of the server's own machine; empty: it runs no jobs."""
+    agent_config: Path = Path("agent.json")
+    """Configuration of the agent of that machine, with its key; mode 0600."""
+    shared: bool = False
+    """Whether several servers share the database, each with a machine of its own."""
+    cpu: float | None = None
+    memory: int | None = None
+    gpu: int | None = None
+    """What that machine gives to jobs; None: everything."""
+
+
 class Backend(Protocol):
+    settings: ClassVar[type]
+    """Dataclass of the settings of this kind: its fields are keys of [pools.NAME]. The type is made
+    with one of it and a `ServerContext`."""
     needs_credentials: bool
     """Whether its agents join with the token that `start` gets; False: they have keys already."""
 
@@ -134,23 +154,30 @@ def named(attempt: Attempt, **more: str) -> Handle:
     return {NAME: attempt_name(attempt.job_id, attempt.number), **more}
 
 
-def create(kind: str, settings: Mapping[str, str]) -> Backend:
-    """The backend of this kind: a module of this package, or an installed entry point. ConfigError
-    if there is none, or if it lacks a method."""
+def backend_type(kind: str) -> type[Backend]:
+    """The backend of this kind: `BACKEND` of a module of this package, or an installed entry point.
+    ConfigError if there is none, or if it lacks something that a backend has."""
     for point in entry_points(group="paddlecloud.backends", name=kind):
-        return _checked(kind, point.load()(settings))
-    if not kind.isidentifier():
+        return _checked(kind, point.load())
+    if not kind.isidentifier() or kind == "base":
         raise ConfigError("backend_unknown", kind=kind)
     try:
         module = importlib.import_module(f"paddlecloud.backends.{kind}")
     except ModuleNotFoundError as error:
         raise ConfigError("backend_unknown", kind=kind) from error
-    return _checked(kind, module.create(settings))
+    return _checked(kind, module.BACKEND)
 
 
-def _checked(kind: str, made: object) -> Backend:
+def create(kind: str, settings: object, server: ServerContext) -> Backend:
+    """A backend with these settings, an instance of its `settings`; None: its defaults."""
+    found: Any = backend_type(kind)
+    made: Backend = found(found.settings() if settings is None else settings, server)
+    return made
+
+
+def _checked(kind: str, found: object) -> type[Backend]:
     names = [*Backend.__annotations__, *vars(Backend)]
-    missing = [name for name in names if name[0] != "_" and not hasattr(made, name)]
+    missing = [name for name in names if name[0] != "_" and not hasattr(found, name)]
     if missing:
         raise ConfigError("backend_incomplete", kind=kind, missing=", ".join(missing))
-    return cast(Backend, made)
+    return cast(type[Backend], found)

@@ -24,20 +24,24 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import ClassVar
 
-from paddlecloud.backends.base import AgentState, AgentStatus, Credentials, Handle, named
+from paddlecloud.backends.base import (
+    AgentState,
+    AgentStatus,
+    Credentials,
+    Handle,
+    ServerContext,
+    named,
+)
 from paddlecloud.model import cgroup_limits
 from paddlecloud.model.jobs.job import Attempt, Resources
 from paddlecloud.model.policy.pool import Node
-
-
-def create(settings: Mapping[str, str]) -> Local:
-    return Local(settings)
-
+from paddlecloud.model.setting_types import Size
 
 READ_EVERY = 30.0
 """Seconds between two reads of the machine's capacity; the agent reads it as often."""
@@ -45,17 +49,34 @@ UID_BASE = 200_000
 """Above the uids of the machine's own users and of most containers."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class LocalSettings:
+    """What a local pool gives of each of its machines."""
+
+    cpu: float | None = None
+    """CPUs of each machine; default: as [local_pool] says."""
+    memory: Size | None = None
+    """Memory of each machine; default: as [local_pool] says."""
+    gpu: int | None = None
+    """GPUs of each machine; default: as [local_pool] says."""
+    uid_base: int = UID_BASE
+    """The first uid that is assigned to a user of a team server."""
+
+
 class Local:
+    settings: ClassVar[type] = LocalSettings
     needs_credentials = False
 
-    def __init__(self, settings: Mapping[str, str]) -> None:
-        self.uid_base = int(settings.get("uid_base") or UID_BASE)
-        self._node = settings["node"]
-        self._joins = bool(settings.get("joins"))
-        self._each = {name: settings.get(f"each_{name}") for name in ("cpu", "memory", "gpu")}
-        self._config = Path(settings["agent_config"])
-        self._given = {name: settings.get(name) for name in ("cpu", "memory")}
-        self._cards = cards() if settings.get("gpu") is None else int(settings["gpu"])
+    def __init__(self, settings: LocalSettings, server: ServerContext) -> None:
+        self.uid_base = settings.uid_base
+        self._limits = settings
+        self._node = server.node
+        self._joins = server.shared
+        self._config = server.agent_config
+        self._cpu = server.cpu if settings.cpu is None else settings.cpu
+        self._memory = server.memory if settings.memory is None else settings.memory
+        gpu = server.gpu if settings.gpu is None else settings.gpu
+        self._gpus = cards() if gpu is None else gpu
         self._own: tuple[Node, ...] = ()
         self._read_at = 0.0
         self._starting = threading.Lock()
@@ -69,10 +90,11 @@ class Local:
         return self._own
 
     def joined(self, node: str, has: Resources, host: str) -> Node:
+        limits = self._limits
         total = Resources(
-            cpu=float(self._each["cpu"] or has.cpu),
-            memory=int(self._each["memory"] or has.memory),
-            gpu=int(self._each["gpu"] or has.gpu),
+            cpu=limits.cpu or has.cpu,
+            memory=limits.memory or has.memory,
+            gpu=has.gpu if limits.gpu is None else limits.gpu,
         )
         return Node(id=node, total=total, host=host)
 
@@ -115,12 +137,12 @@ class Local:
 
     def _total(self) -> Resources:
         """What the settings say, and otherwise what the control groups allow."""
-        above = ceiling() if None in self._given.values() else (None, None)
+        above = ceiling() if None in (self._cpu, self._memory) else (None, None)
         cpus, memory = cgroup_limits.left(float(_cpus()), _memory(), above)
         return Resources(
-            cpu=float(self._given["cpu"] or cpus),
-            memory=int(self._given["memory"] or memory),
-            gpu=self._cards,
+            cpu=self._cpu or cpus,
+            memory=self._memory or memory,
+            gpu=self._gpus,
         )
 
     def _alive(self) -> bool:
@@ -170,3 +192,6 @@ def _cpus() -> int:
 
 def _memory() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+BACKEND = Local

@@ -1,62 +1,88 @@
-"""A backend for tests whose settings say how it behaves: capacity, refusals, agents that vanish.
+"""A backend for tests: its settings say what it has and how it behaves.
 
-It passes the same contract as the others, so the failure paths of the server become one-line test
-inputs. It starts nothing: whoever uses it plays the agent.
+It passes the same contract as the others, so failures of a backend become one line of a test. It
+starts nothing: the test plays the agents.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
+from typing import ClassVar
 
-from paddlecloud.backends.base import NAME, AgentState, AgentStatus, Credentials, Handle, named
+from paddlecloud.backends.base import (
+    NAME,
+    AgentState,
+    AgentStatus,
+    Credentials,
+    Handle,
+    ServerContext,
+    named,
+)
 from paddlecloud.model.errors import Refused, Retry
 from paddlecloud.model.jobs.job import Attempt, Resources
 from paddlecloud.model.policy.pool import Node
+from paddlecloud.model.setting_types import Size
 
 
-def create(settings: Mapping[str, str]) -> Scripted:
-    return Scripted(settings)
+@dataclass(kw_only=True)
+class Script:
+    """What the backend has, and what it does."""
+
+    node: str = "scripted"
+    """Name of its nodes, before their numbers."""
+    nodes: int = 1
+    """How many nodes it has."""
+    cpu: float = 4.0
+    """CPUs of each."""
+    memory: Size = 8 * 1024**3
+    """Bytes of memory of each."""
+    gpu: int = 0
+    """GPUs of each."""
+    start: str = "ok"
+    """ok, refuse or later: what becomes of a start."""
+    agents: str = "up"
+    """up or gone: the agents that were started."""
+    join: bool = False
+    """true: its agents join with the credentials of their attempt."""
 
 
 class Scripted:
-    """Settings: nodes; cpu, memory, gpu of each; start = ok|refuse|later; agents = up|gone."""
+    settings: ClassVar[type] = Script
+    needs_credentials = False
 
-    def __init__(self, settings: Mapping[str, str]) -> None:
-        self.settings = dict(settings)
-        self.needs_credentials = bool(settings.get("join"))
-        self.credentials: dict[str, Credentials | None] = {}
-        """What each attempt was started with, by its name."""
+    def __init__(self, script: Script, server: ServerContext | None = None) -> None:
+        self.script = script
+        self.needs_credentials = script.join
         self.started: dict[str, int] = {}
         """How often each attempt was really started, by its name."""
+        self.credentials: dict[str, Credentials | None] = {}
+        """What each attempt was started with, by its name."""
 
     def capacity(self, owner: str) -> tuple[Node, ...]:
-        total = Resources(
-            cpu=float(self.settings.get("cpu", "4")),
-            memory=int(self.settings.get("memory", str(8 * 1024**3))),
-            gpu=int(self.settings.get("gpu", "0")),
+        script = self.script
+        total = Resources(cpu=script.cpu, memory=script.memory, gpu=script.gpu)
+        return tuple(
+            Node(id=f"{script.node}-{index}", total=total) for index in range(script.nodes)
         )
-        count = int(self.settings.get("nodes", "1"))
-        prefix = self.settings.get("node", "scripted")
-        return tuple(Node(id=f"{prefix}-{index}", total=total) for index in range(count))
+
+    def joined(self, node: str, has: Resources, host: str) -> Node:
+        return Node(id=node, total=has, host=host)
 
     def handle(self, attempt: Attempt) -> Handle:
         return named(attempt)
 
     def start(self, attempt: Attempt, credentials: Credentials | None) -> None:
-        if self.settings.get("start") == "refuse":
+        if self.script.start == "refuse":
             raise Refused("backend_refused", pool=attempt.pool)
-        if self.settings.get("start") == "later":
+        if self.script.start == "later":
             raise Retry("backend_later", pool=attempt.pool)
-        self.started.setdefault(self.handle(attempt)[NAME], 1)
-        self.credentials[self.handle(attempt)[NAME]] = credentials
-
-    def joined(self, node: str, has: Resources, host: str) -> Node:
-        return Node(id=node, total=has, host=host)
+        name = self.handle(attempt)[NAME]
+        self.started.setdefault(name, 1)
+        self.credentials[name] = credentials
 
     def status(self, handle: Handle) -> AgentStatus:
-        known = handle.get(NAME) in self.started
-        if not known or self.settings.get("agents") == "gone":
+        if handle.get(NAME) not in self.started or self.script.agents == "gone":
             return AgentStatus(state=AgentState.GONE, detail="scripted")
         return AgentStatus(state=AgentState.UP)
 
@@ -65,3 +91,6 @@ class Scripted:
 
     def existing(self) -> list[Handle]:
         return [{NAME: name} for name in self.started]
+
+
+BACKEND = Scripted

@@ -263,6 +263,18 @@ GENERAL_TEXTS = {
         "{name} 的值无法写入 {path}：为空，或含有换行、注释符号或首尾空格",
     ),
     # -- server ------------------------------------------------------------------------------
+    "pool_exists": (
+        "there is a pool called {pool} already, in the settings file or the database",
+        "设置文件或数据库中已有名为 {pool} 的资源池",
+    ),
+    "pool_in_use": (
+        "jobs run in the pool {pool}; wait for them or end them before it is deleted",
+        "资源池 {pool} 中有任务在运行，请等待其结束或终止后再删除",
+    ),
+    "pool_unknown": (
+        "there is no pool called {pool} in the database",
+        "数据库中没有名为 {pool} 的资源池",
+    ),
     "join_node_taken": (
         "there is a machine called {node} already; give this one another name",
         "已有名为 {node} 的机器，请为本机另取名称",

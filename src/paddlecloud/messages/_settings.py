@@ -32,10 +32,6 @@ SETTING_TEXTS: dict[str, tuple[str, str]] = {
         '不小于 0 且小于 100 年的秒数，或 "10m"、"400d" 这样的时长',
     ),
     "want_table": ("a table of single values", "由单个值组成的表"),
-    "want_tables": (
-        "a list of tables: write [[{key}]] above each",
-        "由表组成的列表，请在每个表之前写 [[{key}]]",
-    ),
     "want_text": ("a text in quotes", "加引号的文本"),
     "want_texts": (
         'a list of texts, such as ["a", "b"]',

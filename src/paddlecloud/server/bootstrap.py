@@ -10,28 +10,27 @@ import hashlib
 import hmac
 import secrets
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 from paddlecloud import __version__
-from paddlecloud.backends.base import Backend, KeepsAgent
+from paddlecloud.backends.base import Backend, KeepsAgent, ServerContext
 from paddlecloud.backends.base import create as create_backend
 from paddlecloud.backends.local import cards
 from paddlecloud.db import open_database
 from paddlecloud.db.engine.base import EVERYTHING, CanAutocommit, Database
 from paddlecloud.db.engine.notify import Notifier
-from paddlecloud.db.tables import agent_keys, attempts, leases, notification_prefs, servers
+from paddlecloud.db.tables import agent_keys, attempts, leases, notification_prefs, pools, servers
 from paddlecloud.model.errors import ConfigError, PaddleCloudError
 from paddlecloud.model.jobs.job import JobType
 from paddlecloud.model.policy.pool import Pool
-from paddlecloud.model.units import parse_size
 from paddlecloud.server.deps import Deps, OwnerLocks
 from paddlecloud.server.lost_database import database_of, has_traces, prepare
 from paddlecloud.server.open_store import open_store
 from paddlecloud.server.services.accounts import embedded_accounts
+from paddlecloud.server.services.admin.pools import stored_pools
 from paddlecloud.server.services.files import storage_usage
 from paddlecloud.server.settings import PoolSettings, Settings
 from paddlecloud.stores.directory.filelock import FileLock
@@ -64,6 +63,9 @@ def open_deps(settings: Settings, url: str = "", *, fresh: bool = False) -> Deps
     boot = secrets.token_hex(8)
     db = open_the_database(settings, now)
     server = entered(settings, db, (key, *old_keys), boot, url, now) if db.shared else None
+    stored = stored_pools(settings, db, (key, *old_keys))
+    if stored:
+        settings = replace(settings, pools=(*settings.pool_list, *stored))
     has_legacy = bool(db.read(agent_keys.legacy_users))
     if has_legacy and db.read(lambda tx: servers.all_have(tx, __version__, now)):
         db.write(agent_keys.drop_legacy_users)
@@ -115,7 +117,7 @@ def entered(
     now: datetime,
 ) -> servers.Server:
     """Enter this server among those on its database; ConfigError if it does not fit to them."""
-    has_node = settings.replica.agent and any(p.backend == "local" for p in settings.pool_list)
+    has_node = settings.replica.agent and any(p.kind == "local" for p in settings.pool_list)
     server = servers.Server(
         boot=boot,
         place=place_of(settings.server_dir / "place"),
@@ -194,6 +196,7 @@ def keep_pools(settings: Settings, db: Database) -> None:
     end them for a line that is missing in a file would be worse.
     """
     known = {pool.name for pool in settings.pool_list}
+    known |= {pool.name for pool in db.read(pools.list_pools)}
     live = [each for each in db.read(attempts.live_attempts) if each.pool not in known]
     live.sort(key=lambda each: (each.created_at, each.job_id))
     if live:
@@ -209,61 +212,38 @@ def open_backends(
 ) -> dict[str, Backend]:
     """The backend of each pool by its name.
 
-    A machine that runs no jobs has a local one only if others may have machines for it.
+    The local pool of a server that runs no jobs is left out, unless other servers may have machines
+    for it.
     """
-    agent_config = settings.agent_dir / "agent.json"
+    machine, runs_jobs = settings.local_pool, settings.replica.agent
+    server = ServerContext(
+        node=settings.node if runs_jobs else "",
+        agent_config=settings.agent_dir / "agent.json",
+        shared=db.shared,
+        cpu=machine.cpu,
+        memory=machine.memory,
+        gpu=machine.gpu,
+    )
     found: dict[str, Backend] = {}
     for pool in settings.pool_list:
-        if pool.backend != "local":
-            found[pool.name] = create_backend(pool.backend, pool.settings)
+        if pool.kind == "local" and not runs_jobs and not db.shared:
             continue
-        given = local_settings(settings, pool, agent_config)
-        if db.shared:
-            given |= joining(settings, pool)
-        elif not settings.replica.agent:
-            continue
-        if settings.replica.agent:
+        if pool.kind == "local" and runs_jobs:
             endpoint_file = settings.server_dir / "server.json"
             more = {"capacity": stated(settings)} if db.shared else {}
             embedded_accounts.embedded_agent(
-                db, key, agent_config, settings.node, pool.name, endpoint_file, now, more
+                db, key, server.agent_config, settings.node, pool.name, endpoint_file, now, more
             )
-        found[pool.name] = create_backend("local", given)
+        found[pool.name] = create_backend(pool.kind, pool.settings, server)
     return found
 
 
-def joining(settings: Settings, pool: PoolSettings) -> dict[str, str]:
-    """What a local backend has to know where other servers have machines for its pool."""
-    limits = {f"each_{key}": value for key, value in in_words(pool.settings).items()}
-    return limits | {"joins": "1", "node": settings.node if settings.replica.agent else ""}
-
-
 def stated(settings: Settings) -> dict[str, float]:
-    """What the agent of this machine is to say that it has, where that is not all of it."""
+    """What the agent of this machine reports as its capacity, where that is not all of it."""
     machine = settings.local_pool
     gpu = cards() if machine.gpu is None else machine.gpu
-    said = {"cpu": machine.cpu, "memory": machine.memory, "gpu": gpu}
-    return {key: value for key, value in said.items() if value is not None}
-
-
-def local_settings(settings: Settings, pool: PoolSettings, agent_config: Path) -> dict[str, str]:
-    """What [local_pool] says, and over it what the pool itself says."""
-    machine = settings.local_pool
-    said: Mapping[str, object] = {
-        "cpu": machine.cpu,
-        "memory": machine.memory,
-        "gpu": machine.gpu,
-        **pool.settings,
-    }
-    return in_words(said) | {"node": settings.node, "agent_config": str(agent_config)}
-
-
-def in_words(said: Mapping[str, object]) -> dict[str, str]:
-    """Settings as a backend takes them."""
-    given = {key: str(value) for key, value in said.items() if value is not None}
-    if "memory" in given:
-        given["memory"] = str(parse_size(given["memory"]))
-    return given
+    values = {"cpu": machine.cpu, "memory": machine.memory, "gpu": gpu}
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def a_pool(pool: PoolSettings, team: bool, backend: Backend, *, shared: bool = False) -> Pool:
@@ -274,15 +254,14 @@ def a_pool(pool: PoolSettings, team: bool, backend: Backend, *, shared: bool = F
     public = team if pool.public is None else pool.public
     return Pool(
         name=pool.name,
-        backend=pool.backend,
+        backend=pool.kind,
         private=not public,
-        remote=shared or pool.backend != "local",
+        remote=shared or pool.kind != "local",
         job_types=types,
         users=frozenset(pool.users),
-        gangs=sys.platform == "linux" or pool.backend != "local",
-        oversubscribes=not public and pool.backend == "local",
+        gangs=sys.platform == "linux" or pool.kind != "local",
+        oversubscribes=not public and pool.kind == "local",
         preemption=pool.preemption,
-        settings=pool.settings,
     )
 
 

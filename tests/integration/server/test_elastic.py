@@ -295,13 +295,13 @@ def test_who_joins_is_started_as_the_first_were(
 
 def test_a_pool_that_will_not_have_more_keeps_those_that_run(world: World) -> None:
     gang = Gang(world, min_instance=1, instance_count=1, max_instance=2)
-    world.backends["local"].settings["start"] = "refuse"
+    world.backends["local"].script.start = "refuse"
     gang.begin()
     assert (gang.state, gang.stops) == ("running", {"trainer-1"})
     world.agent.exit(gang.heard[gang.id], None, cause="stopped")
     world.plan()
     assert (gang.state, gang.live()) == ("running", trainers(0)), "it is not asked again at once"
-    world.backends["local"].settings["start"] = "ok"
+    world.backends["local"].script.start = "ok"
     world.clock.move(minutes=6)
     world.plan()
     assert gang.live() == trainers(0, 2)
@@ -315,10 +315,11 @@ def test_a_pool_that_will_not_have_more_keeps_those_that_run(world: World) -> No
 def test_a_pool_that_will_not_have_more_before_it_runs_does_not_keep_it_from_running(
     world: World,
 ) -> None:
-    world.backends["local"].settings["cpu"] = "1"
+    world.backends["local"].script.cpu = 1
     gang = Gang(world, min_instance=1, instance_count=2, max_instance=2)
     assert gang.live() == trainers(0)
-    world.backends["local"].settings |= {"cpu": "4", "start": "refuse"}
+    world.backends["local"].script.cpu = 4
+    world.backends["local"].script.start = "refuse"
     world.plan()
     gang.hear()
     assert (gang.state, gang.stops) == ("schedule", {"trainer-1"})

@@ -18,7 +18,8 @@ import pytest
 
 from paddlecloud.agent.sandbox import cgroups
 from paddlecloud.agent.sandbox import isolation as runtime_isolation
-from paddlecloud.backends.local import Local
+from paddlecloud.backends.base import ServerContext
+from paddlecloud.backends.local import Local, LocalSettings
 from paddlecloud.db.engine.base import Tx
 from paddlecloud.db.tables import attempts, uids
 from paddlecloud.db.tables.orders import Want, set_order
@@ -84,9 +85,9 @@ class Team:
         config = directory / "agent.json"
         config.write_text(json.dumps({**self.agent_keys, "url": url}))
         # Users of this process alone: other tests run beside it.
-        base = str(1_000_002 + 10 * os.getpid())
-        settings = {"node": NODE, "agent_config": str(config), "cpu": "4", "uid_base": base}
-        self.backends.append(Local(settings))
+        settings = LocalSettings(cpu=4, uid_base=1_000_002 + 10 * os.getpid())
+        server = ServerContext(node=NODE, agent_config=config)
+        self.backends.append(Local(settings, server))
         return self.backends[-1]
 
     def submit(self, user: str, command: str, **changes: Any) -> str:

@@ -105,7 +105,7 @@ def test_a_refusal_gives_the_room_back(make_world: MakeWorld) -> None:
     world = make_world(pools={"near": TWO_POOLS["near"] | {"start": "refuse"}})
     refused = world.submit()
     world.plan()
-    world.backends["near"].settings["start"] = "ok"
+    world.backends["near"].script.start = "ok"
     world.user.post(f"/api/v1/jobs/{refused}/kill")
     job_id = world.submit()
     world.plan()
@@ -136,7 +136,7 @@ def test_a_pool_that_goes_on_refusing_is_asked_less_and_less(make_world: MakeWor
     view = world.look(job_id)
     told = "pool near refused the job again; next try at "
     assert (view["job_status"], view["queue_reason"][: len(told)]) == ("queue", told)
-    world.backends["near"].settings["start"] = "ok"
+    world.backends["near"].script.start = "ok"
     world.clock.move(seconds=30)
     world.plan()
     assert world.look(job_id)["pool"] == "near"
@@ -150,7 +150,7 @@ def test_a_refusal_is_no_pause_for_other_pools(make_world: MakeWorld) -> None:
         world.plan()
     rows = world.deps.db.read(lambda tx: tx.all("select pool from attempts order by number"))
     assert rows == [("near",), ("far",), ("near",)]
-    world.backends["far"].settings["start"] = "ok"
+    world.backends["far"].script.start = "ok"
     world.clock.move(seconds=1)
     world.plan()
     assert world.look(job_id)["pool"] == "far", "who refused last is asked last"
@@ -195,7 +195,7 @@ def test_a_start_that_was_put_off_is_made_up_for(make_world: MakeWorld) -> None:
     watch = Watch()
     watch.tick(world.deps, world.clock())
     assert backend.started == {}
-    backend.settings["start"] = "ok"
+    backend.script.start = "ok"
     watch.tick(world.deps, world.clock())
     assert backend.started == {f"{job_id}-1": 1}
     assert world.count("attempts") == 1

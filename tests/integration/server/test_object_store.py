@@ -43,8 +43,7 @@ access_key = "{access_key}"
 secret_key = "{secret_key}"
 [replica]
 node = "here"
-[[pools]]
-name = "local"
+[pools.local]
 users = ["admin"]
 public = false
 [running]

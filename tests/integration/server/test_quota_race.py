@@ -22,7 +22,7 @@ import msgspec
 import pytest
 
 from paddlecloud.backends.base import Credentials
-from paddlecloud.backends.scripted import Scripted
+from paddlecloud.backends.scripted import Script, Scripted
 from paddlecloud.db.engine.base import Database, Listener, Tx
 from paddlecloud.db.engine.postgres import open_postgres
 from paddlecloud.db.engine.sqlite import open_sqlite
@@ -91,7 +91,7 @@ def servers(open_one: Open, folder: Path, waiting_jobs: int = 1000) -> Iterator[
     plan = replace(FREE, running_jobs=LIMIT, minutes_a_day=None, waiting_jobs=waiting_jobs)
     settings = Settings(home=folder, team=True, plans={"free": plan}, default_plan="free")
     settings.server_dir.mkdir(parents=True, exist_ok=True)
-    backend = Scripted({"node": "node", "cpu": "64"})
+    backend = Scripted(Script(node="node", cpu=64))
     pool = Pool(name="p", backend="scripted", private=False, job_types=frozenset({JobType.CPU}))
     with ExitStack() as stack:
         opened = []
@@ -238,7 +238,7 @@ def _refusing(deps: Deps) -> Deps:
         def start(self, attempt: Attempt, credentials: Credentials | None) -> None:
             raise OSError("no room")
 
-    return replace(deps, backends={"p": Refusing({"node": "node", "cpu": "64"})})
+    return replace(deps, backends={"p": Refusing(Script(node="node", cpu=64))})
 
 
 def _make_user(name: str, tx: Tx) -> None:

@@ -80,7 +80,7 @@ def test_what_may_be_out_of_date_is_read_anew(
     acts: dict[str, Callable[[], object]] = {
         "time": lambda: large.clock.move(minutes=2),
         "wake-ups": lambda: large.schedule.planner.notified(EVERYTHING, ""),
-        "machines": lambda: large.backends["local"].settings.update(nodes="4"),
+        "machines": lambda: setattr(large.backends["local"].script, "nodes", 4),
         "back in time": lambda: large.clock.move(hours=-1),
     }
     acts[change]()

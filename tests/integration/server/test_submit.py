@@ -323,7 +323,7 @@ def test_a_repeat_is_answered_even_when_it_would_be_refused_today(world: World) 
     first = world.user.post("/api/v1/jobs", body)
     world.plan()
     world.agent.start(world.agent.order(first["job"]["job_id"]), pid=77)
-    world.backends["local"].settings["cpu"] = "0.5"
+    world.backends["local"].script.cpu = 0.5
     again = world.user.post("/api/v1/jobs", body)["job"]
     assert again == world.look(first["job"]["job_id"])
     assert (again["job_status"], again["instance_ids_list"]) == ("running", ["77"])

@@ -23,7 +23,7 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from paddlecloud.backends.scripted import Scripted
+from paddlecloud.backends.scripted import Script, Scripted
 from paddlecloud.client._transport import Transport
 from paddlecloud.client.scan.walk import Scan, scan
 from paddlecloud.client.upload.local_handoff import Handing
@@ -128,7 +128,7 @@ class World:
         self.stage = stage
         self.clock = Clock()
         asked = pools or {"local": {"node": "node", "cpu": "1"}}
-        self.backends = {name: Scripted(settings) for name, settings in asked.items()}
+        self.backends = {name: scripted(**values) for name, values in asked.items()}
         server_dir = home / "server"
         server_dir.mkdir(parents=True, exist_ok=True)
         settings = change(Settings(home=home, time_zone="Asia/Shanghai"))
@@ -283,6 +283,13 @@ class World:
     def with_clock(self, now: datetime) -> Deps:
         """The same world at another time, for what takes Deps and no `now`."""
         return replace(self.deps, clock=lambda: now)
+
+
+def scripted(**values: str) -> Scripted:
+    """A backend whose script is given as texts."""
+    defaults = Script()
+    typed = {key: type(getattr(defaults, key))(value) for key, value in values.items()}
+    return Scripted(Script(**typed))
 
 
 def a_submit(spec: Mapping[str, Any], key: str | None = None) -> dict[str, Any]:

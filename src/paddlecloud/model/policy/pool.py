@@ -6,8 +6,7 @@ decided in `admission`, whether it can run now by the scheduler.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from paddlecloud.model.jobs.job import JobType, Resources
 
@@ -41,7 +40,6 @@ class Pool:
     """True: a gang that asks for more CPUs than there are shares them, instead of being refused."""
     preemption: bool = False
     """True: a waiting job of a higher class may take the place of a running one of a lower."""
-    settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def public(self) -> bool:

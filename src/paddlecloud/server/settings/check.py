@@ -294,8 +294,12 @@ def _leaves(prefix: str, value: object) -> Iterator[tuple[str, str, object]]:
             for name, plan in inner.items():
                 yield from _leaves(f"plans.{name}.", plan)
         elif key == "pools":
-            for index, pool in enumerate(inner):
-                yield from _leaves(f"pools[{index}].", pool)
+            for pool in inner:
+                start = f"pools.{pool.name}."
+                common = _leaves(start, replace(pool, settings=None))
+                hidden = (f"{start}name", f"{start}settings")
+                yield from (row for row in common if row[0] not in hidden)
+                yield from _leaves(start, pool.settings)
         elif is_dataclass(inner):
             yield from _leaves(f"{key}.", inner)
         else:

@@ -1,8 +1,9 @@
 """Reads server.toml: every key typed and checked, secrets fetched from where they are kept.
 
 The dataclasses of `values` say which keys there are and of which kind each is; nothing here knows
-a key by name but the two tables of tables, [plans.NAME] and [[pools]]. The value of a secret never
-gets into an error.
+a key by name but the two tables of tables, [plans.NAME] and [pools.NAME]. The keys of a pool depend
+on its kind: they are those of the backend's settings. The value of a secret never gets into an
+error.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from paddlecloud.backends.base import backend_type
 from paddlecloud.model.errors import ConfigError
 from paddlecloud.model.jobs.job import Reason
 from paddlecloud.model.policy.quota import FREE, Plan
@@ -53,6 +55,15 @@ def read_with_origins(
     return settings, reader.origins
 
 
+def read_pool(name: str, options: Mapping[str, object]) -> PoolSettings:
+    """A pool of the database: `options` are the keys that [pools.NAME] would have."""
+    pool = _Reader(path=Path("database"), environ={}, stored=True).pool(
+        f"pools.{name}", name, options
+    )
+    validate.check_pool(pool, Path("database"))
+    return pool
+
+
 def _load(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text("utf-8"))
@@ -69,6 +80,8 @@ class _Reader:
 
     path: Path
     environ: Mapping[str, str]
+    stored: bool = False
+    """Its values come from the database, secrets too."""
     origins: Origins = field(default_factory=dict)
 
     def settings(self, home: Path, raw: Mapping[str, object]) -> Settings:
@@ -113,12 +126,58 @@ class _Reader:
         return read
 
     def _pools(self, value: object) -> tuple[PoolSettings, ...]:
+        """[pools.NAME] with the keys of its kind, or the earlier form: [[pools]] with name, backend
+        and settings."""
         if not isinstance(value, list):
-            raise self.wrong("pools", value, validate.wanted("want_tables", key="pools"))
+            tables = self._table("pools", value).items()
+            return tuple(
+                self.pool(f"pools.{name}", name, self._table(f"pools.{name}", raw))
+                for name, raw in tables
+            )
         return tuple(
-            self._section(f"pools[{index}]", PoolSettings(), self._table(f"pools[{index}]", raw))
+            self._legacy_pool(f"pools[{index}]", self._table(f"pools[{index}]", raw))
             for index, raw in enumerate(value)
         )
+
+    def pool(self, key: str, name: str, raw: Mapping[str, object]) -> PoolSettings:
+        kind = self._value(f"{key}.kind", "str", raw.get("kind", PoolSettings.kind))
+        backend = self._backend(f"{key}.kind", kind)
+        common = _kinds(PoolSettings, leave_out=("name", "settings"))
+        own = _kinds(backend.settings)
+        values: dict[str, Any] = {}
+        for item, value in raw.items():
+            if item not in common and item not in own:
+                known = [f"{key}.{each}" for each in (*common, *own)]
+                raise self.unknown(f"{key}.{item}", known)
+            values[item] = self._value(f"{key}.{item}", (common | own)[item], value)
+        settings = backend.settings(**{item: values.pop(item) for item in own if item in values})
+        return PoolSettings(name=name, settings=settings, **values)
+
+    def _legacy_pool(self, key: str, raw: Mapping[str, object]) -> PoolSettings:
+        left = dict(raw)
+        name = str(self._value(f"{key}.name", "str", left.pop("name", "")))
+        kind = str(self._value(f"{key}.backend", "str", left.pop("backend", PoolSettings.kind)))
+        backend = self._backend(f"{key}.backend", kind)
+        given = left.pop("settings", {})
+        if not isinstance(given, Mapping):
+            raise self.wrong(f"{key}.settings", given, validate.wanted("want_table"))
+        section = self._section(
+            f"{key}.settings",
+            backend.settings(),
+            {item: _unquoted(value) for item, value in given.items()},
+        )
+        pool: PoolSettings = self._section(key, PoolSettings(), left)
+        for item in (*left, *given):
+            self.origins[f"pools.{name}.{item}"] = str(self.path)
+        return replace(pool, name=name, kind=kind, settings=section)
+
+    def _backend(self, key: str, kind: object) -> Any:
+        try:
+            return backend_type(str(kind))
+        except ConfigError as error:
+            if error.code != "backend_unknown":
+                raise
+            raise self.wrong(key, kind, validate.wanted("want_backend")) from error
 
     def _value(self, key: str, kind: str, value: object) -> object:
         """`value` as this kind of field."""
@@ -152,6 +211,8 @@ class _Reader:
 
     def _check_private(self, key: str, value: str) -> None:
         """A secret in a file that others may read is one no more."""
+        if self.stored:
+            return
         mode = stat.S_IMODE(self.path.stat().st_mode)
         if value and mode & 0o077 and not validate.is_harmless(key, value):
             shown = f"{mode:04o}"
@@ -194,7 +255,11 @@ class _Reader:
 
 def _kinds(kind: type, leave_out: tuple[str, ...] = ()) -> dict[str, str]:
     """Field names and kinds of a section. Sizes of a plan are not marked as such in the model."""
-    found = {item.name: str(item.type) for item in fields(kind) if item.name not in leave_out}
+    found = {
+        item.name: item.type if isinstance(item.type, str) else item.type.__name__
+        for item in fields(kind)
+        if item.name not in leave_out
+    }
     if kind is Plan:
         found |= {"memory": "Size | None", "storage": "Size | None"}
     return found
@@ -246,14 +311,11 @@ def _texts(value: object) -> tuple[str, ...] | None:
     return tuple(value) if good and isinstance(value, list) else None
 
 
-def _words(value: object) -> Mapping[str, str] | None:
-    """A table of single values, which a backend reads by itself."""
-    good = isinstance(value, Mapping) and not any(
-        isinstance(item, list | Mapping) for item in value.values()
-    )
-    if not good or not isinstance(value, Mapping):
-        return None
-    return {key: str(item) for key, item in value.items()}
+def _unquoted(value: object) -> object:
+    """A number that was given as a text, which the earlier form of pools allowed."""
+    if not isinstance(value, str) or not is_digits(value.replace(".", "", 1)):
+        return value
+    return float(value) if "." in value else int(value)
 
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -270,5 +332,4 @@ _CONVERTERS: dict[str, tuple[Callable[[object], object], str]] = {
     "Size": (_size, "want_size"),
     "tuple[str, ...]": (_texts, "want_texts"),
     "tuple[Secret, ...]": (_texts, "want_secrets"),
-    "Mapping[str, str]": (_words, "want_table"),
 }

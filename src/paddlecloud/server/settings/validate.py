@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from importlib.metadata import entry_points
-from importlib.util import find_spec
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 from zoneinfo import ZoneInfoNotFoundError
@@ -19,7 +17,6 @@ from paddlecloud.messages import LANGUAGES
 from paddlecloud.model.diagnosis.reasons import caused
 from paddlecloud.model.errors import ConfigError
 from paddlecloud.model.jobs.job import Reason
-from paddlecloud.model.units import is_digits, parse_size
 from paddlecloud.server.settings.values import Http, Mail, PoolSettings, Settings, Tokens
 
 PRIORITIES = ("low", "normal", "high", "urgent")
@@ -194,38 +191,33 @@ def _plans(settings: Settings) -> Iterator[Problem]:
             yield f"plans.{name}.max_priority", plan.max_priority, _one_of(PRIORITIES)
 
 
+def check_pool(pool: PoolSettings, path: Path) -> None:
+    """Raise the first rule that does not hold for this pool alone."""
+    for key, value, want in _pool(pool):
+        raise wrong(key, value, want, path)
+
+
 def _pools(settings: Settings) -> Iterator[Problem]:
     counts = Counter(pool.name for pool in settings.pools)
-    for index, pool in enumerate(settings.pools):
-        key = f"pools[{index}]"
-        if not _is_name(pool.name):
-            yield f"{key}.name", pool.name, wanted("want_name")
+    for pool in settings.pools:
         if counts[pool.name] > 1:
-            yield f"{key}.name", pool.name, wanted("want_name_once")
-        if not _is_backend(pool.backend):
-            yield f"{key}.backend", pool.backend, wanted("want_backend")
-        if not pool.job_types or not set(pool.job_types) <= {"cpu", "gpu"}:
-            yield f"{key}.job_types", list(pool.job_types), wanted("want_job_types")
-        yield from _local_room(key, pool)
-    local = [pool.name for pool in settings.pools if pool.backend == "local"]
+            yield f"pools.{pool.name}", pool.name, wanted("want_name_once")
+        yield from _pool(pool)
+    local = [pool.name for pool in settings.pools if pool.kind == "local"]
     if len(local) > 1:
         shown = ", ".join(local)
         yield "pools", shown, wanted("want_local_once")
 
 
-def _local_room(key: str, pool: PoolSettings) -> Iterator[Problem]:
-    """What a local pool says about its room, which its backend would only fail on."""
-    known: dict[str, Callable[[str], object]] = {
-        "cpu": _is_number,
-        "memory": parse_size,
-        "gpu": is_digits,
-        "uid_base": is_digits,
-    }
-    for name, value in pool.settings.items() if pool.backend == "local" else ():
-        if name not in known:
-            yield f"{key}.settings", name, _one_of(known)
-        elif not known[name](value):
-            yield f"{key}.settings.{name}", value, wanted("want_positive")
+def _pool(pool: PoolSettings) -> Iterator[Problem]:
+    key = f"pools.{pool.name}"
+    if not _is_name(pool.name):
+        yield key, pool.name, wanted("want_name")
+    if not pool.job_types or not set(pool.job_types) <= {"cpu", "gpu"}:
+        yield f"{key}.job_types", list(pool.job_types), wanted("want_job_types")
+    for name in ("cpu", "memory"):
+        if getattr(pool.settings, name, None) == 0:
+            yield f"{key}.{name}", 0, wanted("want_positive")
 
 
 def _one_of(known: Iterable[str]) -> Reason:
@@ -234,18 +226,6 @@ def _one_of(known: Iterable[str]) -> Reason:
 
 def _address(example: str) -> Reason:
     return wanted("want_address", example=example)
-
-
-def _is_number(text: str) -> bool:
-    whole, _, rest = text.partition(".")
-    return is_digits(whole + rest)
-
-
-def _is_backend(kind: str) -> bool:
-    if not kind.isidentifier() or kind == "base":
-        return False
-    installed = entry_points(group="paddlecloud.backends", name=kind)
-    return bool(installed) or find_spec(f"paddlecloud.backends.{kind}") is not None
 
 
 def _is_host(text: str) -> bool:

@@ -11,25 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from paddlecloud.model.policy.quota import FREE, UNLIMITED, Plan
+from paddlecloud.model.setting_types import FilePath, Secret, Size, Span
 from paddlecloud.net.proxy import DIRECT, Proxies
 
 MIB = 1024 * 1024
 TEAM_ZONE = "Asia/Shanghai"
 LOCAL = "local"
-
-Secret: TypeAlias = str
-"""A text, or where to find one: { env = "NAME" } or { file = "path" }. Never shown."""
-Size: TypeAlias = int
-"""Bytes: a number, or a text such as "10Gi"."""
-FilePath: TypeAlias = str
-"""A path; a relative one begins at the settings file."""
-Span: TypeAlias = timedelta
-"""A duration that may be 0, which stands for something else: its text says what."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,12 +141,11 @@ class Tokens:
 
 @dataclass(frozen=True, kw_only=True)
 class PoolSettings:
-    """A place where jobs run. `cluster=default` asks them in this order."""
+    """A place where jobs run; --cluster names it. `default` asks in the order of the file."""
 
     name: str = ""
-    """What --cluster calls it: letters, digits, dots and dashes."""
-    backend: str = LOCAL
-    """local: processes of this machine."""
+    kind: str = LOCAL
+    """local: processes of this machine. Further keys depend on the kind."""
     public: bool | None = None
     """true: quota plans hold on it. Default: true on a team server, false else."""
     users: tuple[str, ...] = ()
@@ -163,8 +154,8 @@ class PoolSettings:
     """Kinds of jobs that it takes; gpu only if its machines have cards."""
     preemption: bool = False
     """true: a job of a higher class may push one of a lower class out of its place."""
-    settings: Mapping[str, str] = field(default_factory=dict)
-    """What the backend wants to know; local: cpu, memory, gpu as in [local_pool]."""
+    settings: Any = None
+    """The keys of its kind: the settings dataclass of the backend; None: its defaults."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from paddlecloud.backends.local import LocalSettings
+from paddlecloud.backends.scripted import Script
 from paddlecloud.model.errors import ConfigError
 from paddlecloud.model.policy.quota import FREE, UNLIMITED
 from paddlecloud.server.settings import (
@@ -18,6 +20,7 @@ from paddlecloud.server.settings import (
     read_settings,
     read_with_origins,
 )
+from paddlecloud.server.settings.load import read_pool
 
 TOP = Path(__file__).resolve().parents[4]
 ENGLISH = re.compile(r"\b(?:an|and|is|it|not|of|or|such|the|to|with)\b")
@@ -142,17 +145,28 @@ WRONG = [
     ("[plans.free]\ncpu = 'many'", "plans.free.cpu = many is not a number"),
     ("[plans.'a b']\ncpu = 1", "plans.a b = a b is not a name"),
     ("[plans.free]\nmax_priority = 'top'", "max_priority = top is not one of low, normal"),
-    ("[pools]\nname = 'a'", "pools = {'name': 'a'} is not a list of tables: write [[pools]]"),
-    ("[[pools]]\nbackend = 'local'", "pools[0].name =  is not a name"),
+    ("[pools]\nname = 'a'", "pools.name = a is not a section: write [pools.name] above its keys"),
+    ("pools = 1", "pools = 1 is not a section"),
+    ("[pools.'a b']", "pools.a b = a b is not a name"),
+    ("[pools.a]\nkind = 'moon'", "pools.a.kind = moon is not a backend"),
+    ("[pools.a]\nkind = 1", "pools.a.kind = 1 is not a text"),
+    ("[pools.a]\nknd = 'local'", "unknown setting pools.a.knd; did you mean pools.a.kind?"),
+    ("[pools.a]\nmemroy = 1", "unknown setting pools.a.memroy; did you mean pools.a.memory?"),
+    ("[pools.a]\nmemory = 'x'", "pools.a.memory = x is not a whole number of bytes"),
+    ("[pools.a]\ncpu = 0", "pools.a.cpu = 0 is not a number above 0"),
+    ("[pools.a]\nkind = 'scripted'\nnodes = 1.5", "pools.a.nodes = 1.5 is not a whole number"),
+    ("[pools.a]\njob_types = ['tpu']", "pools.a.job_types = ['tpu'] is not a list"),
+    ("[pools.a]\n[pools.b]", "pools = a, b is not one pool of backend"),
+    ("[[pools]]\nbackend = 'local'", "pools. =  is not a name"),
     ("[[pools]]\nnmae = 'a'", "unknown setting pools[0].nmae; did you mean pools[0].name?"),
     ("[[pools]]\nname = 'a'\nbackend = 'moon'", "pools[0].backend = moon is not a backend"),
     ("[[pools]]\nname = 'a'\nbackend = 'base'", "pools[0].backend = base is not a backend"),
-    ("[[pools]]\nname = 'a'\njob_types = ['tpu']", "pools[0].job_types = ['tpu'] is not a list"),
-    ("[[pools]]\nname = 'a'\n[[pools]]\nname = 'a'", "pools[0].name = a is not a name that only"),
+    ("[[pools]]\nname = 'a'\njob_types = ['tpu']", "pools.a.job_types = ['tpu'] is not a list"),
+    ("[[pools]]\nname = 'a'\n[[pools]]\nname = 'a'", "pools.a = a is not a name that only"),
     ("[[pools]]\nname = 'a'\n[[pools]]\nname = 'b'", "pools = a, b is not one pool of backend"),
-    ("[[pools]]\nname = 'a'\nsettings = {cup = 1}", "pools[0].settings = cup is not one of cpu"),
+    ("[[pools]]\nname = 'a'\nsettings = {cup = 1}", "unknown setting pools[0].settings.cup"),
     ("[[pools]]\nname = 'a'\nsettings = {memory = 'x'}", "pools[0].settings.memory = x is not"),
-    ("[[pools]]\nname = 'a'\nsettings = {cpu = [1]}", "is not a table of single values"),
+    ("[[pools]]\nname = 'a'\nsettings = {cpu = [1]}", "pools[0].settings.cpu = [1] is not"),
     ("[running]\ngrace = 0", "running.grace = 0 is not a number of seconds above 0"),
     ("[local_pool]\ncpu = 'all'", "local_pool.cpu = all is not a number"),
     ("[http]\nport = 80.5", "http.port = 80.5 is not a whole number, 0 or more"),
@@ -210,10 +224,10 @@ minutes_a_day = "unlimited"
 storage = "5Gi"
 [plans.lab]
 gpu = 8
-[[pools]]
-name = "office"
+[pools.office]
 users = ["ann"]
-settings = { cpu = 8, memory = "16Gi" }
+cpu = 8
+memory = "16Gi"
 [retention]
 finished_jobs = "30d"
 """
@@ -230,8 +244,8 @@ def test_a_team_server_is_read_whole(tmp_path: Path) -> None:
     assert settings.plans["free"].running_jobs == FREE.running_jobs
     assert (settings.plans["lab"].gpu, settings.plans["lab"].waiting_jobs) == (8, 1000)
     assert settings.plans["unlimited"] == UNLIMITED
-    room = {"cpu": "8", "memory": "16Gi"}
-    assert settings.pools == (PoolSettings(name="office", users=("ann",), settings=room),)
+    given = LocalSettings(cpu=8, memory=16 << 30)
+    assert settings.pools == (PoolSettings(name="office", users=("ann",), settings=given),)
     assert settings.retention.finished_jobs == timedelta(days=30)
 
 
@@ -367,3 +381,48 @@ def test_the_words_of_a_check_are_in_the_readers_language(
     assert [line for line in lines if "(default)" in line or "not set" in line] == []
     assert check.main(tmp_path, None, {}, as_json=True, lang="zh") == 0
     assert '"key": "key", "value": "not set", "origin": "default"' in capsys.readouterr().out
+
+
+NEW_FORM = """
+[pools.far]
+kind = "scripted"
+nodes = 3
+[pools.office]
+users = ["ann"]
+cpu = 8
+memory = "16Gi"
+"""
+OLD_FORM = """
+[[pools]]
+name = "far"
+backend = "scripted"
+settings = { nodes = "3" }
+[[pools]]
+name = "office"
+users = ["ann"]
+settings = { cpu = "8", memory = "16Gi" }
+"""
+
+
+def test_both_forms_of_pools_say_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "server.toml"
+    read = []
+    for text in (NEW_FORM, OLD_FORM):
+        path.write_text(text)
+        settings, origins = read_with_origins(tmp_path)
+        rows = {row.key: (row.value, row.origin) for row in check.setting_rows(settings, origins)}
+        assert rows["pools.office.cpu"] == ("8.0", "file")
+        assert rows["pools.far.nodes"] == ("3", "file")
+        assert rows["pools.far.preemption"] == ("false", "default")
+        read.append(settings.pools)
+    assert read[0] == read[1]
+    assert [pool.name for pool in read[0]] == ["far", "office"], "the order of the file"
+    assert read[0][0].settings == Script(nodes=3)
+
+
+def test_a_pool_of_the_database_is_checked_like_one_of_the_file() -> None:
+    assert read_pool("lab", {"kind": "scripted", "nodes": 2}).settings == Script(nodes=2)
+    with pytest.raises(ConfigError, match=r"unknown setting pools\.lab\.nods"):
+        read_pool("lab", {"kind": "scripted", "nods": 2})
+    with pytest.raises(ConfigError, match="is not a name"):
+        read_pool("a b", {})

@@ -1,0 +1,100 @@
+"""Pools that an admin adds: stored in the database, opened at the next start of a server.
+
+They come after the pools of the settings file, whose names they cannot have.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from paddlecloud.backends.base import backend_type
+from paddlecloud.db.engine.base import Database, Tx
+from paddlecloud.db.tables import attempts, audit, pools
+from paddlecloud.db.tables.pools import StoredPool
+from paddlecloud.model.errors import Conflict, NotFound
+from paddlecloud.server import secrets
+from paddlecloud.server.deps import Deps
+from paddlecloud.server.http.auth import Caller
+from paddlecloud.server.settings import PoolSettings, Settings
+from paddlecloud.server.settings.load import read_pool
+
+log = logging.getLogger(__name__)
+
+
+def create(deps: Deps, caller: Caller, name: str, options: Mapping[str, Any]) -> PoolSettings:
+    """Store a pool. `options` are the keys of [pools.NAME], checked as in a settings file."""
+    pool = read_pool(name, options)
+    if any(each.name == name for each in deps.settings.pool_list):
+        raise Conflict("pool_exists", pool=name)
+    hidden = _secret_keys(pool.kind)
+    plain = {key: value for key, value in options.items() if key not in hidden}
+    secret = {key: value for key, value in options.items() if key in hidden}
+    sealed = None
+    if secret:
+        text = json.dumps(secret).encode()
+        sealed = secrets.seal(deps.server_key, text, _context(name))
+    now = deps.clock()
+
+    def store(tx: Tx) -> None:
+        row = StoredPool(name=name, options=plain, sealed=sealed)
+        if not pools.add(tx, row, now, caller.user_id):
+            raise Conflict("pool_exists", pool=name)
+        _record(tx, deps, caller, "pool.create", name, {"kind": pool.kind})
+
+    deps.db.write(store)
+    return pool
+
+
+def delete(deps: Deps, caller: Caller, name: str) -> None:
+    """Delete a pool of the database; Conflict while jobs run there."""
+
+    def remove(tx: Tx) -> None:
+        if any(attempt.pool == name for attempt in attempts.live_attempts(tx)):
+            raise Conflict("pool_in_use", pool=name)
+        if not pools.delete(tx, name):
+            raise NotFound("pool_unknown", pool=name[:100])
+        _record(tx, deps, caller, "pool.delete", name, {})
+
+    deps.db.write(remove)
+
+
+def stored_pools(
+    settings: Settings, db: Database, keys: Sequence[bytes]
+) -> tuple[PoolSettings, ...]:
+    """The pools of the database. One whose name the settings file has now is left out."""
+    found = []
+    names = {pool.name for pool in settings.pool_list}
+    for row in db.read(pools.list_pools):
+        if row.name in names:
+            log.warning("the pool %s of the database is not used: the file has one", row.name)
+            continue
+        secret = secrets.unseal(keys, row.sealed, _context(row.name)) if row.sealed else b"{}"
+        found.append(read_pool(row.name, {**row.options, **json.loads(secret)}))
+    return tuple(found)
+
+
+def _secret_keys(kind: str) -> set[str]:
+    own = fields(backend_type(kind).settings)
+    return {item.name for item in own if "Secret" in str(item.type)}
+
+
+def _context(name: str) -> bytes:
+    return f"pool:{name}".encode()
+
+
+def _record(
+    tx: Tx, deps: Deps, caller: Caller, action: str, target: str, detail: audit.Detail
+) -> None:
+    audit.record(
+        tx,
+        at=deps.clock(),
+        actor=caller.user_id,
+        source=caller.source,
+        action=action,
+        target=target,
+        detail=detail,
+    )
