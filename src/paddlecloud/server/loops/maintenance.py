@@ -31,7 +31,7 @@ LOOPS = (
         name="storage_count",
         tick=storage_usage.count,
         every=timedelta(seconds=30),
-        channel=storage_usage.BELL,
+        channel=storage_usage.CHANNEL,
         lease=LEASE,
     ),
     Loop(name="user_bucket_logs", tick=logs.copy_logs, every=timedelta(seconds=2), lease=LEASE),

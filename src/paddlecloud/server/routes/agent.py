@@ -1,4 +1,4 @@
-"""The agents' routes: orders out, reports and files in. An agent dials out; nobody dials in."""
+"""Routes for agents: orders out, reports and files in. Agents connect to the server, never back."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from paddlecloud.stores.base import Sink
 T = TypeVar("T")
 Work = Callable[[Deps, Call, Job], T]
 IDLE_SECONDS = 1.0
-"""So long may orders that are no hurry wait for company."""
+"""How long orders that are not urgent are held back to send several at once."""
 SMALL_REPORT = 64 * 1024
 """Bytes of logs that the event loop stores by itself; a thread stores more."""
 MAX_REPORT = 16 * 1024 * 1024
@@ -74,12 +74,12 @@ async def poll(deps: Deps, call: Call, _request: Request) -> PollAnswer:
         while True:
             answer = await deps.loop_writer.call(orders.orders, deps, node, asked)
             if answer.orders:
-                # Forgetting is no hurry, and an answer now would delay the order to run behind it;
-                # but behind a full answer there may be one already.
+                # Deletions can wait, and a response now would delay an order to run that follows;
+                # but after a full response there may be one already.
                 full = len(answer.orders) >= orders.MAX_ORDERS
                 urgent = full or any(order.want != Want.DELETE for order in answer.orders)
                 deadline = min(deadline, 0.0 if urgent else began + IDLE_SECONDS)
-            # Its server may die at any moment, and then it has to know the others.
+            # The agent has to know the other servers before this one fails.
             moved = deps.caches.sent_peers.get(node) not in (None, answer.peers)
             left = 0.0 if answer.commands or moved else deadline - time.monotonic()
             if answer.restart or left <= 0 or deps.hub.closed:
@@ -123,12 +123,12 @@ async def outputs_before(deps: Deps, call: Call, _request: Request) -> OutputsAn
 
 
 async def output_before(deps: Deps, call: Call, _request: Request) -> Response:
-    """One of these files, and its sha256 behind it: nobody knows that before it was read."""
+    """One of these files, followed by its sha256, which is not known before it was read."""
     return await _answer(deps, call, call.path["replica"], _output_before)
 
 
 async def _answer(deps: Deps, call: Call, replica: str, work: Work[T]) -> T:
-    """By the threads of the disk, unless a bucket has to be asked."""
+    """In a thread for disks, or for buckets if the files are in one."""
     job, found = await in_thread(_near, deps, call, replica, work)
     return await for_agent(job, work, deps, call, job) if found is None else found
 
@@ -159,13 +159,13 @@ def _output_before(deps: Deps, call: Call, job: Job) -> Response:
     return _streamed(job, job_files.with_digest(reader), headers)
 
 
-def _streamed(job: Job, pieces: Iterable[bytes], headers: dict[str, str]) -> Response:
-    body = iter(pieces) if job.spec.public_bos else bucket_chunks(pieces, agents_of(job))
+def _streamed(job: Job, chunks: Iterable[bytes], headers: dict[str, str]) -> Response:
+    body = iter(chunks) if job.spec.public_bos else bucket_chunks(chunks, agents_of(job))
     return StreamingResponse(body, media_type=BYTES, headers=headers)
 
 
 async def upload(deps: Deps, call: Call, request: Request) -> UploadAnswer:
-    """One output file: it gets its name when all of it is here and is what was signed."""
+    """Store one output file; it gets its name once it is complete and matches the signature."""
     job, sink = await in_long_thread(_open, deps, call)
     try:
         rest = b""
@@ -175,7 +175,7 @@ async def upload(deps: Deps, call: Call, request: Request) -> UploadAnswer:
             rest = batch
         return await for_agent(job, _finish, deps, call, sink, rest)
     finally:
-        # A bucket has to be told that nothing more comes; it may be silent, and so may a disk.
+        # Abort an upload that did not complete; the bucket or the disk may not respond.
         later_for_agent(job, sink.abort)
 
 
@@ -188,7 +188,7 @@ def _open(deps: Deps, call: Call) -> tuple[Job, Sink]:
 
 def _finish(deps: Deps, call: Call, sink: Sink, rest: bytes) -> UploadAnswer:
     sink.write(rest)
-    # Sending takes its time: meanwhile a newer attempt may have come to own this place.
+    # A newer attempt may own this path by now.
     assigned_to(deps, call)
     return UploadAnswer(size=sink.commit().size)
 

@@ -24,7 +24,7 @@ class GenTokenRequest(Request, frozen=True, kw_only=True):
 
 
 class GenTokenAnswer(Answer, frozen=True, kw_only=True):
-    """The same for every address: whether it is known is told to nobody."""
+    """The same for every address: the response does not reveal whether it is known."""
 
     email: str
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from paddlecloud.server.schemas.base import Answer, Epoch, Natural, Request
 from paddlecloud.server.schemas.files import EntryRow
@@ -48,11 +48,11 @@ class PollRequest(Request, frozen=True, kw_only=True):
     enforces: dict[str, bool] = {}
     host: str = "127.0.0.1"
     commands: dict[str, bool] = {}
-    """The commands that this agent knows of, and whether it knows that they have to stop."""
+    """Commands that the agent knows; true: it knows that the command has to stop."""
 
 
 class RunOrder(Answer, frozen=True, kw_only=True):
-    """What to run. `began`: the server has seen this replica run, so it must not begin again."""
+    """What to run. `began`: this replica was running before, so it must not be started again."""
 
     command: str
     began: bool
@@ -60,7 +60,7 @@ class RunOrder(Answer, frozen=True, kw_only=True):
     snapshot: str | None
     blobs_dir: str | None
     direct: bool
-    """Its files lie in a bucket: addresses for them can be had, past the server."""
+    """Its files are in a bucket and can be downloaded by presigned URLs."""
     role: str
     rank: int
     worker: str
@@ -73,30 +73,30 @@ class RunOrder(Answer, frozen=True, kw_only=True):
     uid: int | None = None
     """The user under whose uid it runs; None: the agent's own."""
     hide: list[str] = []
-    """Paths that it must not see, where its machine has them."""
+    """Paths that it must not see, if they exist."""
     user_namespaces: bool = True
     """False: it must not create user namespaces."""
     requirements: str = ""
-    """What is to be installed for it: the text of a requirements file."""
+    """The text of a requirements file to install for it."""
     install_seconds: float = 1800.0
     """How long installing that may take."""
     private_root: bool = False
-    """Its `/` is to be its own, where that can be done."""
+    """It gets a root file system of its own, where possible."""
     resumes: str | None = None
-    """The replica of the attempt before, whose outputs it is given."""
+    """The replica of the previous attempt whose outputs are restored."""
     ports: list[int] = []
-    """What a replica of a gang may listen on: looked at before it begins."""
+    """Ports of a replica of a gang; the agent checks them before the start."""
     stacks: bool = False
-    """It may be found hung: where its Python processes stand is to be saved then."""
+    """Its Python stacks are saved if it hangs."""
     pserver_mode: bool = False
-    """Its PaddlePaddle has to have a parameter server: looked at before it begins."""
+    """Its PaddlePaddle must support parameter servers; the agent checks that before the start."""
     secret: str = ""
     """The secret key of the replica itself, whose access key is its name."""
-    patience: float | None = None
-    """Seconds after which outputs are given up that its owner's bucket does not take; None: they go
-    to the server's store."""
-    store_patience: float | None = None
-    """The same of the server's store; agents of before take any `patience` for that of a bucket."""
+    bucket_timeout: float | None = field(default=None, name="patience")
+    """Seconds after which outputs are given up that the owner's bucket does not accept; None: they
+    go to the server's store."""
+    store_timeout: float | None = field(default=None, name="store_patience")
+    """The same for the server's store; legacy agents would apply the other one to a bucket."""
 
 
 class Order(Answer, frozen=True, kw_only=True):
@@ -115,7 +115,7 @@ class AgentSettings(Answer, frozen=True, kw_only=True):
     ship_interval: float
     grace: float
     separate: bool = False
-    """The agent is asked to say whether it can keep users apart."""
+    """The agent has to report whether it can isolate users."""
     cache_limit: int
     """Bytes of its cache."""
 
@@ -140,7 +140,7 @@ class PollAnswer(Answer, frozen=True, kw_only=True):
     peers: list[str] = []
     """Where the servers of this database are reached, this one too; empty: it is the only one."""
     commands: list[CommandOrder] = []
-    """Those that the agent has not heard of, or not that they have to stop."""
+    """Commands that the agent does not know, or does not know to be stopping."""
 
 
 class StartedNote(Struct, frozen=True):
@@ -185,12 +185,12 @@ class UseNote(Struct, frozen=True, kw_only=True):
 
 
 class HeldNote(Struct, frozen=True, kw_only=True):
-    """What keeps a replica from going on, or ended it, as code and values of a sentence."""
+    """What blocks a replica, or ended it, as code and values of a message."""
 
     code: Annotated[str, Meta(max_length=100)]
     params: Annotated[dict[str, str | int], Meta(max_length=20)] = {}
     runs: bool = False
-    """Its command goes on meanwhile."""
+    """Its command continues."""
 
 
 class ReportItem(Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from paddlecloud.model.jobs.data_tasks import MAX_CONTENT, MAX_TASKS
 from paddlecloud.server.schemas.base import Answer, Natural, Request
 
 Reader = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+\Z")]
-"""Tells the readers of one worker apart; each of them chooses its own."""
+"""Identifies a reader within its worker; each reader chooses its own."""
 Seconds = Annotated[float, Meta(ge=1, le=86400)]
 Number = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Content = Annotated[str, Meta(max_length=MAX_CONTENT, pattern=r"^[^\x00]*\Z")]
@@ -48,11 +48,11 @@ class LeaseAnswer(Answer, frozen=True, kw_only=True):
     tasks: list[LeasedTask]
     current_pass: int
     over: bool
-    """All passes are over: nothing will ever come."""
+    """All passes are over: there will be no more tasks."""
     wait: float
-    """Seconds after which to ask again, when there is nothing now."""
+    """Seconds after which to ask again, if there is none now."""
     given_up: list[tuple[int, int]]
-    """Pass and number of tasks that were given up just now, for whoever writes a log."""
+    """Pass and number of tasks that were given up just now, for the log."""
 
 
 class RenewRequest(Request, frozen=True, kw_only=True):
@@ -85,7 +85,7 @@ class TaskFailed(Request, frozen=True, kw_only=True):
     number: Number
     fence: Natural
     counts: bool = True
-    """False: nobody tried, so it is no failed try."""
+    """False: the task was not started, so this does not count as a failure."""
 
 
 class TaskFailedAnswer(Answer, frozen=True, kw_only=True):

@@ -1,10 +1,10 @@
-"""JSON schemas of what is asked of running jobs: their use, and commands beside them."""
+"""JSON schemas of live usage and of commands next to a worker (exec)."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from paddlecloud.server.schemas.base import Answer, Flag, Natural, Request
 from paddlecloud.server.schemas.jobs import UseView
@@ -46,7 +46,7 @@ class CommandView(Answer, frozen=True, kw_only=True):
     created_at: str
     ended_at: str | None
     exit_code: int | None
-    """As a shell tells it: 128 + n for signal n. None while it runs, or if nobody knows."""
+    """As in a shell: 128 + n for signal n. None while it runs, or if unknown."""
     cause: str
     """Who ended it: exit, stopped, left, timeout, replica_over, failed; empty while it runs."""
     message: str
@@ -65,11 +65,11 @@ class StreamQuery(Request, frozen=True, kw_only=True):
 
 class StreamAnswer(Answer, frozen=True, kw_only=True):
     size: int
-    """Bytes of the stream that are here, or were."""
-    room: int
-    """Bytes that may come next; 0 until whoever reads it has taken some."""
+    """Bytes of the stream that were received."""
+    window: int = field(name="room")
+    """Bytes that may be sent next; 0 until the client has read some."""
     left: bool
-    """Nobody reads it any more; what finds no room need not come."""
+    """The client has left: what exceeds the window need not be sent."""
 
 
 class CommandEnd(Request, frozen=True, kw_only=True):

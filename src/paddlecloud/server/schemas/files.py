@@ -10,7 +10,7 @@ from paddlecloud.server.schemas.base import Answer, Natural, Request
 class FilesQuery(Request, frozen=True, kw_only=True):
     prefix: str | None = None
     direct: bool = False
-    """Whether the caller would fetch files past the server; see `ways`."""
+    """Whether the response includes direct download locations; see `ways`."""
 
 
 class FileRow(Answer, frozen=True, kw_only=True):
@@ -18,21 +18,21 @@ class FileRow(Answer, frozen=True, kw_only=True):
     size: int
     time: str
     sha256: str | None = None
-    """Where it is known: of submitted files, and of what a worker put out that has ended."""
+    """Known for submitted files, and for outputs of workers that have ended."""
     written_sha256: str | UnsetType = UNSET
-    """What its worker put out there, if the stored file has another time or size by now: one that
-    was brought back from a backup is the same all the same."""
+    """What the worker wrote, if the stored file has another time or size now: a file that was
+    restored from a backup still has these bytes."""
 
 
 class FilesAnswer(Answer, frozen=True, kw_only=True):
     files: list[FileRow]
     job_status: str
-    """Of the moment before they were listed: of a job that had ended then, these are all."""
+    """Read before the files were listed: if the job had ended, the list is complete."""
     ways: dict[str, str] | UnsetType = UNSET
-    """By path where else a file is: on this machine (an embedded server's), or at an address of the
-    store. Whoever goes there compares the sha256."""
+    """Direct download locations by path: a local path (embedded server) or a presigned URL. The
+    client has to compare the sha256."""
     left_behind: str | UnsetType = UNSET
-    """Which of its outputs did not come here, and where they are; empty if all did."""
+    """Outputs that did not reach the server, and where they are; empty if all did."""
 
 
 class FileQuery(Request, frozen=True, kw_only=True):
@@ -40,7 +40,7 @@ class FileQuery(Request, frozen=True, kw_only=True):
     length: Natural | None = None
     """At most so many bytes."""
     digest: bool = False
-    """Whether the sha256 of what is sent comes behind it, as 32 bytes."""
+    """Whether the sha256 follows the bytes, as 32 bytes."""
 
 
 EntryRow = tuple[str, str, Natural, str, int, str]
@@ -58,13 +58,13 @@ class SnapshotAnswer(Answer, frozen=True, kw_only=True):
 
 class JobFilesAnswer(Answer, frozen=True, kw_only=True):
     id: str | None
-    """Of the snapshot; None: it was given no files."""
+    """Of the snapshot; None: the job has no submitted files."""
     entries: list[EntryRow]
     time: str = ""
-    """When the job was submitted, which is the time of all of them in a list of its files."""
+    """When the job was submitted; the time of all its submitted files."""
     tags: dict[str, str] | None = None
-    """By path the tag (ETag) of each file in the job's own bucket. The digests of such entries are
-    marks of our own, not those of the contents."""
+    """ETag by path, for files in the user's bucket. The digests of such entries are marks made by
+    the server, not digests of the bytes."""
 
 
 class BlobsAnswer(Answer, frozen=True, kw_only=True):

@@ -9,10 +9,10 @@ from msgspec import UNSET, Meta, UnsetType
 from paddlecloud.server.schemas.base import MAX_KEY, Answer, Flag, Key, Natural, Request
 
 MAX_DIFF = 1024 * 1024
-"""Characters of a difference that is kept with a job."""
+"""Characters of a git diff that is kept with a job."""
 
 
-class SpecShape(Request, frozen=True, kw_only=True):
+class SpecRequest(Request, frozen=True, kw_only=True):
     start_cmd: str
     job_name: str | UnsetType = UNSET
     cluster: str | UnsetType = UNSET
@@ -45,10 +45,10 @@ class SpecShape(Request, frozen=True, kw_only=True):
 
 
 class SubmitRequest(Request, frozen=True, kw_only=True):
-    spec: SpecShape
+    spec: SpecRequest
     idempotency_key: Key
     diff: Annotated[str, Meta(max_length=MAX_DIFF)] = ""
-    """What the repository of the files differs in from its commit."""
+    """The git diff of the submitted directory."""
     bos_access_key: Annotated[str, Meta(max_length=MAX_KEY)] = ""
     """The keys of the bucket that bos_url names; for jobs with private storage only."""
     bos_secret_key: Annotated[str, Meta(max_length=MAX_KEY)] = ""
@@ -64,7 +64,7 @@ class FailureView(Answer, frozen=True, kw_only=True):
 
 
 class UseView(Answer, frozen=True, kw_only=True):
-    """What a worker uses now: cores, bytes, cards; and for how many seconds it is quiet."""
+    """Current usage of a worker: cores, bytes, GPUs; and seconds since it last did anything."""
 
     at: str
     cpu: float
@@ -86,12 +86,12 @@ class WorkerView(Answer, frozen=True, kw_only=True):
     max_rss: int | None
     cpu_seconds: float | None
     usage: UseView | None = None
-    """None: it does not run, or nothing was heard of it yet."""
+    """None: it does not run, or no usage was reported yet."""
     peak_memory: int | None = None
     endpoint: str = ""
-    """Address and port, as the environment of the other workers tells them."""
+    """Address and port, as in the environment of the other workers."""
     cards: list[int] = []
-    """The cards of its machine that are its own."""
+    """The GPUs that are assigned to it, by number on its machine."""
 
 
 class JobRow(Answer, frozen=True, kw_only=True):
@@ -107,7 +107,7 @@ class JobRow(Answer, frozen=True, kw_only=True):
 
 
 class TasksView(Answer, frozen=True, kw_only=True):
-    """How far a set of tasks is: of the current pass, then of all of them."""
+    """Progress of a set of tasks: in the current pass, then in all passes."""
 
     name: str
     passes: int
@@ -123,7 +123,7 @@ class TasksView(Answer, frozen=True, kw_only=True):
 
 
 class JobView(Answer, frozen=True, kw_only=True):
-    """The 17 keys of query_job, then what else is known of a job."""
+    """The 17 keys of query_job, then further fields."""
 
     bos_url: str
     create_time: str
@@ -162,12 +162,12 @@ class JobView(Answer, frozen=True, kw_only=True):
     started_at: str | None
     finished_at: str | None
     advice: list[str] = []
-    """What could be asked for otherwise next time."""
+    """Advice for the next submit, such as less memory."""
     tasks: list[TasksView] = []
-    """The data that its trainers take in turns: how far they are."""
+    """Progress of its data tasks."""
     git: dict[str, str] | None = None
-    """The repository that the files came from. Its `diff` only where that is wanted and nothing is
-    waited for; if the store does not give it, `diff_missing` says why."""
+    """The git repository of the files. `diff` is included if the query wants it and does not wait;
+    if the store cannot return it, `diff_missing` has the reason."""
 
 
 class SubmitAnswer(Answer, frozen=True, kw_only=True):
@@ -179,7 +179,7 @@ class ValidateAnswer(Answer, frozen=True, kw_only=True):
     has_files: bool
     """Whether the server has the snapshot that the spec names."""
     notes: list[str]
-    """What the answer to the submit would say."""
+    """Notes that a submit would return."""
 
 
 class JobsQuery(Request, frozen=True, kw_only=True):
@@ -198,8 +198,7 @@ class JobQuery(Request, frozen=True, kw_only=True):
     wait: Annotated[float, Meta(ge=0, le=60)] = 0.0
     version: int = -1
     diff: Flag = 1
-    """Whether what the repository differed in is wanted too, which the store has to be asked for.
-    """
+    """Whether to include the git diff, which is read from the store."""
 
 
 class HistoryEvent(Answer, frozen=True, kw_only=True):
@@ -213,7 +212,7 @@ class HistoryEvent(Answer, frozen=True, kw_only=True):
 class DeletedJob(Answer, frozen=True, kw_only=True):
     job_id: str
     bytes: int
-    """That are free again."""
+    """Freed bytes."""
 
 
 class HistoryAnswer(Answer, frozen=True, kw_only=True):

@@ -16,15 +16,15 @@ class LogsQuery(Request, frozen=True, kw_only=True):
     tail: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
     attempt: Natural | None = None
     since: str | None = None
-    """A span (10m) or a time; without a zone it is the server's."""
+    """A duration (10m) or a time; in the server's time zone if it has none."""
     merge: Flag = 0
     """All workers, line by line."""
     failed: Flag = 0
     """The worker that failed first, in the newest attempt that failed."""
     grep: str | None = None
     complete: Flag = 0
-    """With grep: not the last line while it has no end."""
+    """With grep: omit the last line while it is unfinished."""
     frames: Flag = 0
     """With merge or grep: frames (worker, next offset, length) instead of text."""
     at: str | None = None
-    """With merge or grep: where each worker's log was left, `trainer-0:120,trainer-1:98`."""
+    """With merge or grep: the offset to resume each worker at, `trainer-0:120,trainer-1:98`."""

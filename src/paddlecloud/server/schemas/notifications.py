@@ -10,7 +10,7 @@ from paddlecloud.server.schemas.base import Answer, Request
 
 
 class NotificationsRequest(Request, frozen=True, kw_only=True):
-    """What is not given stays as it is."""
+    """Fields that are not set stay as they are."""
 
     events: (
         Annotated[list[Annotated[str, Meta(max_length=100)]], Meta(max_length=20)] | UnsetType
@@ -27,13 +27,13 @@ class NotificationsView(Answer, frozen=True, kw_only=True):
     email: str
     webhook: str
     webhook_off: str
-    """Why the server itself switched the webhook off, if it did."""
+    """Why the server switched the webhook off, if it did."""
 
 
 class NotificationsAnswer(Answer, frozen=True, kw_only=True):
     notifications: NotificationsView
     webhook_secret: str | None = None
-    """The secret of a webhook that was just chosen; it is told this once."""
+    """The secret of a new webhook; it is returned only once."""
 
 
 class Delivery(Answer, frozen=True, kw_only=True):

@@ -24,13 +24,13 @@ class QuotaAnswer(Answer, frozen=True, kw_only=True):
     user_id: str
     plan: str
     own_limits: list[str]
-    """Limits that this user has other than the plan says."""
+    """Limits of this user that override the plan."""
     max_priority: str
     limits: list[LimitRow]
     minutes_left: float | None
     """Of today; null: no limit."""
     renews: str
-    """When the minutes of the day begin anew, in the server's time zone."""
+    """When the minutes of the day are reset, in the server's time zone."""
     renews_at: str
 
 
@@ -68,4 +68,4 @@ class QuotaChange(Request, frozen=True, kw_only=True):
     plan: str | UnsetType | None = UNSET
     """null: the server's default plan."""
     limits: dict[str, int | float | str | None] = field(default_factory=dict)
-    """The user's own limits; null or "unlimited" is no limit, "plan" is what the plan says."""
+    """The user's own limits; null or "unlimited" is no limit, "plan" is the limit of the plan."""

@@ -1,1 +1,4 @@
-"""What administrators see: health checks of the installation, overview of pools and jobs."""
+"""Views for admins: health checks of the installation, overview of pools and jobs.
+
+Users, keys and plans are `services/accounts`; garbage collection is `services/files`.
+"""

@@ -1,4 +1,4 @@
-"""Every link of the chain as the server sees it, each with its word when it is broken."""
+"""Health checks for `doctor` (database, store, agents, isolation) and gauges for metrics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from paddlecloud.server.services.placement import isolation
 
 
 def checks(deps: Deps, owner: str, lang: str, *, all_of_it: bool) -> list[Check]:
-    """`all_of_it` is for who runs the server: others need not know its paths and counts."""
+    """`all_of_it` is for admins: other users do not see paths and counts of a team server."""
     links = [
         _check("database", lang, lambda: _database(deps, lang)),
         _check("store", lang, lambda: _store(deps, owner)),
@@ -57,18 +57,18 @@ def gauges(deps: Deps, only: str | None) -> list[tuple[str, dict[str, str], floa
     return rows + quota.gauges(deps, only)
 
 
-def _check(name: str, lang: str, look: Callable[[], str]) -> Check:
+def _check(name: str, lang: str, probe: Callable[[], str]) -> Check:
     try:
-        return Check(name=name, ok=True, detail=look())
+        return Check(name=name, ok=True, detail=probe())
     except PaddleCloudError as error:
         return Check(name=name, ok=False, detail=error.text(lang))
-    except OSError as error:  # in the words of the machine: it names the place
+    except OSError as error:  # the message of the system names the path
         return Check(name=name, ok=False, detail=str(error))
 
 
 def _database(deps: Deps, lang: str) -> str:
     deps.db.write(lambda tx: counters.next_number(tx, "probe"))
-    # A little fits into the log of the database for a while yet; a job may not.
+    # This write may still fit into the log of the database; a job may not.
     if shutil.disk_usage(deps.settings.server_dir).free < LITTLE_SPACE:
         raise StorageFull("database_full", path=str(deps.settings.server_dir))
     count = sum(deps.db.read(jobs.count_by_state).values())
@@ -96,11 +96,11 @@ def _agents(deps: Deps, lang: str) -> str:
     if silent:
         names = ", ".join(agent.id for agent in silent)
         raise Unreachable("health_agent_silent", seconds=_FRESH.seconds, agents=names)
-    # What a pool counts with: the settings may say otherwise than the machine.
+    # The capacity that a pool plans with: settings override what the machine reports.
     counted = {node.id: node.total for nodes in deps.nodes().values() for node in nodes}
-    rooms = [(agent.id, counted.get(agent.id, agent.capacity)) for agent in known]
+    capacities = [(agent.id, counted.get(agent.id, agent.capacity)) for agent in known]
     shown = ", ".join(
-        f"{name}: {room.cpu:g} CPU, {room.memory / 2**30:.1f} GiB" for name, room in rooms
+        f"{name}: {total.cpu:g} CPU, {total.memory / 2**30:.1f} GiB" for name, total in capacities
     )
     free = [agent.id for agent in known if agent.enforces.get("memory") is False]
     if deps.settings.team and free:
@@ -110,11 +110,11 @@ def _agents(deps: Deps, lang: str) -> str:
 
 
 def _with_deleted(deps: Deps, shown: str, lang: str) -> str:
-    """What the agent of this machine had to delete lately (`agent/outputs/unsent.py`); those of
-    others     write it into their logs."""
+    """Append what the agent of this machine recently had to delete (`agent/outputs/unsent.py`).
+    Agents on other machines log it."""
     try:
-        told = json.loads((deps.settings.agent_dir / "unsent.json").read_bytes())
-        times, at = int(told["times"]), datetime.fromtimestamp(float(told["at"]), UTC)
+        deleted = json.loads((deps.settings.agent_dir / "unsent.json").read_bytes())
+        times, at = int(deleted["times"]), datetime.fromtimestamp(float(deleted["at"]), UTC)
     except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return shown
     if deps.clock() - at > _LATELY:
@@ -124,15 +124,15 @@ def _with_deleted(deps: Deps, shown: str, lang: str) -> str:
 
 
 def _apart(deps: Deps, lang: str) -> str:
-    """Whether the jobs of different users are kept apart; a pool that serves one user is fine."""
-    told = [found for pool in deps.pools.values() if (found := isolation.trouble(deps, pool))]
-    for reason in told:
+    """Whether the jobs of different users are isolated; a pool of one user needs no isolation."""
+    reasons = [found for pool in deps.pools.values() if (found := isolation.trouble(deps, pool))]
+    for reason in reasons:
         if reason.code == "pool_not_separated":
             raise Refused(reason.code, **reason.params)
-    words = [render(one.code, one.params, lang) for one in told]
+    words = [render(one.code, one.params, lang) for one in reasons]
     return "; ".join(words) or render("health_apart", {}, lang)
 
 
 _LATELY = timedelta(days=7)
 _FRESH = timedelta(seconds=70)
-"""A long poll lasts 30 s: twice that and a little is silence."""
+"""Twice the 30 s of a long poll, and some."""

@@ -1,4 +1,4 @@
-"""What an admin looks at over all users: pools with their machines, and everybody's jobs."""
+"""Overview for admins: pools with their machines, and the jobs of all users."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from paddlecloud.server.services.placement import isolation
 
 
 def pools(deps: Deps, lang: str) -> list[PoolView]:
-    """Every pool in the order in which it is asked, with what its machines have and give."""
+    """Every pool in the order of `cluster=default`, with capacity and usage of its machines."""
 
     def read(tx: Tx) -> tuple[dict[str, Resources], dict[str, Agent]]:
-        known = agents.list_agents(tx)
-        return placements.used_on_nodes(tx), {agent.id: agent for agent in known}
+        found = {agent.id: agent for agent in agents.list_agents(tx)}
+        return placements.used_on_nodes(tx), found
 
-    used, seen = deps.db.read(read)
+    used, known = deps.db.read(read)
     nodes = deps.nodes()
-    return [_pool(deps, pool, nodes[name], used, seen, lang) for name, pool in deps.pools.items()]
+    return [_pool(deps, pool, nodes[name], used, known, lang) for name, pool in deps.pools.items()]
 
 
 def job_row(deps: Deps, job: Job, lang: str) -> AdminJobRow:
@@ -38,7 +38,7 @@ def _pool(
     pool: Pool,
     nodes: tuple[Node, ...],
     used: Mapping[str, Resources],
-    seen: Mapping[str, Agent],
+    known: Mapping[str, Agent],
     lang: str,
 ) -> PoolView:
     return PoolView(
@@ -48,7 +48,7 @@ def _pool(
         preemption=pool.preemption,
         users=sorted(pool.users),
         job_types=sorted(kind.value for kind in pool.job_types),
-        nodes=[_node(node, used.get(node.id), seen.get(node.id)) for node in nodes],
+        nodes=[_node(node, used.get(node.id), known.get(node.id)) for node in nodes],
         note=views.say(isolation.trouble(deps, pool), lang),
     )
 

@@ -202,13 +202,13 @@ def store(
     """Store as much of this output as fits into the window; returns the size of the stream then."""
     command = _own(deps, node, command_id)
     if command.ended_at is not None:
-        return StreamAnswer(size=offset + len(data), room=output.WINDOW, left=command.left)
+        return StreamAnswer(size=offset + len(data), window=output.WINDOW, left=command.left)
     _note_brought(deps, command)
     size, space = output.append(deps, command, stream, offset, data)
     if data:
         deps.hub.notify("command", command.id)
         deps.notify_log(job_of(command))
-    return StreamAnswer(size=size, room=space, left=command.left)
+    return StreamAnswer(size=size, window=space, left=command.left)
 
 
 def end(deps: Deps, node: str, command_id: str, note: CommandEnd) -> bool:

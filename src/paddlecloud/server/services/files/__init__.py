@@ -1,5 +1,6 @@
-"""Files of jobs: snapshots and blobs that come in, outputs that agents ship, what is kept.
+"""Files of jobs: submitted snapshots and blobs, outputs, listing, reading, garbage collection.
 
-Listing and reading a job's files, direct download locations, storage accounting, deletion of what
-is not referenced any more, and verification of the store. Sending in parts is `services/transfer`.
+Entry points: `snapshots`, `outputs`, `job_files`, `download_urls`, `storage_usage`, `retention` and
+`verify` (offline check). Uploads in parts are `services/transfer`, buckets of users
+`services/user_buckets`.
 """

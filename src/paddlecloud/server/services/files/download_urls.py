@@ -21,11 +21,11 @@ from paddlecloud.stores.base import CanLocalPath, CanPresign
 GOOD_FOR = timedelta(hours=6)
 
 
-def ways(deps: Deps, job: Job, rows: Iterable[FileRow]) -> dict[str, str]:
-    """By path of a file a path of this machine, or an address.
+def download_urls(deps: Deps, job: Job, rows: Iterable[FileRow]) -> dict[str, str]:
+    """Local path or presigned URL by path of a file.
 
-    An address only of what has a known digest: nobody else would notice damage on that way, or that
-    the file was replaced meanwhile.
+    A presigned URL is given only for a file with a known digest, by which the client detects
+    damaged and replaced files.
     """
     files = [row for row in rows if not row.path.endswith("/")]
     place = place_of(deps, job)
@@ -47,21 +47,20 @@ def ways(deps: Deps, job: Job, rows: Iterable[FileRow]) -> dict[str, str]:
 
 
 def _stored_at(job: Job, row: FileRow) -> str:
-    """Where the file of a row lies in the server's store."""
+    """The path of a file in the server's store."""
     if row.path.startswith(output_root(job.id) + "/") or row.sha256 is None:
         return f"{user_root(job.owner)}/{row.path}"
     return snapshots.blob_path(job.owner, row.sha256)
 
 
 def list_files(deps: Deps, job: Job, query: FilesQuery, lang: str) -> FilesAnswer:
-    """A job's files; with `direct` also where they can be downloaded directly, and what is
-    missing."""
+    """A job's files; with `direct` also their direct download locations, and what is missing."""
     rows = job_files.listed(deps, job, query.prefix)
     if not query.direct:
         return FilesAnswer(files=rows, job_status=job.state.value)
     return FilesAnswer(
         files=rows,
         job_status=job.state.value,
-        ways=ways(deps, job, rows),
+        ways=download_urls(deps, job, rows),
         left_behind=views.left_behind(deps, job, lang),
     )

@@ -1,8 +1,8 @@
-"""What a job left behind: its outputs, its logs, and the files it was given.
+"""Files of a job: outputs, logs and submitted files, listed and read.
 
-To its owner a job's files are `output/<job_id>/…`; in the store they lie below the owner's own
-directory, and those of a job with storage of its own in the owner's bucket, but for its logs, which
-are here for as long as its record is. Nothing outside of that directory can be named.
+The owner knows them as `output/<job_id>/…`. In the store they are below the owner's directory; the
+outputs of a job with private storage are in the owner's bucket, its logs stay in the store as long
+as its record. Nothing outside of that directory can be named.
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 class Listed(msgspec.Struct, frozen=True, array_like=True):
-    """What is kept of a `Listing`."""
+    """A stored `Listing`."""
 
     path: str
     size: int
     mtime: float
     sha256: str
     tag: str = ""
-    """What the store called the content when the list was made, where it does so. Its lists may
-    tell another time of a file than the one that we gave it."""
+    """The tag that the store gave the file when the list was made, if it has tags. Its listings may
+    show another time than the one that was set."""
 
     def is_still(self, stat: Stat) -> bool:
-        """Whether the file is the one that was meant: a later attempt may have written another."""
+        """Whether the file is the listed one: a later attempt may have written another."""
         return self.size == stat.size and not self.is_another(stat)
 
     def is_another(self, stat: Stat) -> bool:
-        """Whether the store tells that the file was written anew, whatever its size."""
+        """Whether the file was rewritten, by the tag or time in the store, whatever its size."""
         if self.tag:
             return self.tag != tag_of(stat)
         return abs(stat.modified.timestamp() - self.mtime) >= _SAME_TIME
 
 
 def tag_of(stat: Stat) -> str:
-    """What the store calls a content; not all answers have it in quotes."""
+    """The tag of a file without quotes, which not all responses have."""
     return stat.tag.strip('"')
 
 
@@ -71,14 +71,14 @@ def user_root(owner: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a job's outputs are kept: `root` and then their path to the owner."""
+    """The store of a job's outputs; `root` comes before the path that the owner knows."""
 
     store: Store
     root: str
 
 
 def are_near(deps: Deps, job: Job) -> bool:
-    """Whether the files of this job lie on our own disk; otherwise a bucket has to be asked."""
+    """Whether the files of this job are on the server's disk, not in a bucket."""
     return job.spec.public_bos and deps.settings.store.kind == "directory"
 
 
@@ -91,24 +91,24 @@ def place_of(deps: Deps, job: Job) -> Place:
 def listed(deps: Deps, job: Job, prefix: str | None) -> list[FileRow]:
     """Rows sorted by path. No prefix: the outputs; "/": all.
 
-    Files that were submitted in a directory `output` of the user's own are found there too.
+    Submitted files in a directory named `output` are included.
     """
     root = output_root(job.id) + "/"
     wanted = root if prefix is None else prefix.lstrip("/")
     top = FileRow(path=root, size=0, time=iso(job.created_at))
-    rows = [top, *_with_silent(deps, job, list(_outputs(deps, job)))]
+    rows = [top, *_with_empty_logs(deps, job, list(_outputs(deps, job)))]
     names = [row.path for row in rows]
     if not f"{wanted}/".startswith(root) and job.spec.snapshot is not None:
         entries = snapshots.manifest(deps, job.owner, job.spec.snapshot).entries
         rows = sorted([*rows, *_submitted(job, entries)], key=lambda row: row.path)
-        # Links and directories have no rows, but whoever names one means that.
+        # Links and directories have no rows, but a prefix may name one.
         names += (f"{e.path}/" if e.kind is EntryKind.DIRECTORY else e.path for e in entries)
     is_meant = means(wanted, names)
     return [row for row in rows if is_meant(row.path)]
 
 
 def listings_root(owner: str, job_id: str) -> str:
-    """Where the final lists of a job's workers are kept: beside what a person sees."""
+    """The directory of the final lists of a job's workers; users do not see it."""
     return f"{user_root(owner)}/listings/{job_id}"
 
 
@@ -120,16 +120,16 @@ def aside_root(owner: str) -> str:
 
 
 class Opened:
-    """One listed file, open at some place."""
+    """One listed file, open at an offset."""
 
     __slots__ = ("reader", "sha256", "version")
 
     def __init__(self, reader: Reader, version: str, sha256: str | None = None) -> None:
         self.reader = reader
         self.version = version
-        """Another content, another version. `append…`: what was read of it stays as it is."""
+        """Changes with the bytes. `append…`: the file only grows."""
         self.sha256 = sha256
-        """Of all of it, where that is known without looking for it."""
+        """Of the whole file, if known without reading it."""
 
 
 def opened(deps: Deps, job: Job, path: str, offset: int, length: int | None = None) -> Opened:
@@ -140,16 +140,16 @@ def opened(deps: Deps, job: Job, path: str, offset: int, length: int | None = No
     except NotFound as error:
         if error.code != "file_missing":
             raise
-        # By the name that its owner knows, and not by the one that it has in the store.
+        # With the path that its owner knows, not the one in the store.
         raise NotFound("file_missing", path=shown(path)) from None
 
 
 def with_digest(reader: Reader) -> Iterator[bytes]:
-    """The bytes, and their sha256 behind them: nobody knows that before they were read."""
+    """The bytes, followed by their sha256, which is not known before they were read."""
     digest = hashlib.sha256()
-    for piece in reader:
-        digest.update(piece)
-        yield piece
+    for chunk in reader:
+        digest.update(chunk)
+        yield chunk
     yield digest.digest()
 
 
@@ -159,9 +159,9 @@ def _opened(deps: Deps, job: Job, path: str, offset: int, length: int | None) ->
         try:
             reader = _open_output(deps, job, path, offset, length)
         except NotFound:
-            if path not in (silent := _silent(deps, job)):
+            if path not in (empty := _empty_logs(deps, job)):
                 raise
-            stat = Stat(path=path, size=0, modified=silent[path])
+            stat = Stat(path=path, size=0, modified=empty[path])
             reader = Reader(stat, 0, lambda _: b"", lambda: None)
         return Opened(reader, _version(job, path[len(root) :], reader.stat))
     if not job.spec.public_bos:
@@ -177,10 +177,10 @@ def _opened(deps: Deps, job: Job, path: str, offset: int, length: int | None) ->
 
 
 def log_path(deps: Deps, job: Job, worker: str, number: int) -> str:
-    """Where the log of a worker of one attempt lies now.
+    """The current path of a worker's log of one attempt.
 
-    The log of an attempt that is over goes aside before the next attempt gets its place; while the
-    job waits for that, the newest log may be here or there.
+    The log of an attempt that is over is moved before the next attempt starts; while the job waits
+    for that, the newest log may be at either path.
     """
     root = user_root(job.owner)
     current = f"{root}/{log_file(job.id, worker)}"
@@ -192,10 +192,10 @@ def log_path(deps: Deps, job: Job, worker: str, number: int) -> str:
 
 
 def set_logs_aside(deps: Deps, job: Job) -> None:
-    """Make room for the logs of the next attempt: those of the last go to log/attempt-<k>/.
+    """Move the logs of the last attempt to log/attempt-<k>/ before the next attempt starts.
 
-    Done before the next attempt exists and harmless to repeat, so a crash leaves no mixture. What
-    lies in a bucket is the affair of `far_logs`.
+    Idempotent, so a crash leaves no mixture. Log files in a bucket are moved by
+    `user_buckets.logs`.
     """
     attempt = deps.db.read(lambda tx: attempts.get_attempt(tx, job.id, job.attempt))
     root, number = user_root(job.owner), job.attempt
@@ -205,7 +205,7 @@ def set_logs_aside(deps: Deps, job: Job) -> None:
             (log_file(job.id, replica.worker), log_file(job.id, replica.worker, number)),
             (log_directory(job.id, role, rank), log_directory(job.id, role, rank, number)),
         ):
-            # Nothing to move, or what a straggler left behind after the move: both may stay.
+            # Nothing to move, or a file that was written after the move: both are fine.
             with suppress(NotFound, Conflict), deps.log_moves:
                 deps.logs.move(f"{root}/{source}", f"{root}/{target}")
 
@@ -218,7 +218,7 @@ def _open_output(deps: Deps, job: Job, path: str, offset: int, length: int | Non
 
 
 def _open_private(deps: Deps, job: Job, path: str, offset: int, length: int | None) -> Opened:
-    """One of the files that the job was given, if it still is the one."""
+    """One of the submitted files in the user's bucket, if it is unchanged."""
     mark = buckets.mark_of(deps, job, path)
     if mark is None:
         raise NotFound("file_unknown", path=path[:200], job_id=job.id)
@@ -227,7 +227,7 @@ def _open_private(deps: Deps, job: Job, path: str, offset: int, length: int | No
 
 
 def _stored(deps: Deps, job: Job) -> Iterator[tuple[str, Stat]]:
-    """Everything below the directory of a job, by the path that its owner knows."""
+    """All files of a job, by the path that its owner knows."""
     root, below = user_root(job.owner) + "/", f"{output_root(job.id)}/"
     here = ((stat.path[len(root) :], stat) for stat in deps.store.list(root + below))
     if job.spec.public_bos:
@@ -246,24 +246,24 @@ def _outputs(deps: Deps, job: Job) -> Iterator[FileRow]:
             written_at = datetime.fromtimestamp(row.mtime, UTC)
             found = msgspec.structs.replace(found, time=iso(written_at), sha256=row.sha256 or None)
         elif row is not None and row.sha256 and job.final:
-            # Before the end of the job a later attempt may be at it.
+            # While the job runs a later attempt may be writing it.
             found = msgspec.structs.replace(found, written_sha256=row.sha256)
         yield found
 
 
-def _with_silent(deps: Deps, job: Job, rows: list[FileRow]) -> list[FileRow]:
-    """The rows, and one for each log to which nothing was written: nothing is stored then, and
-    whoever asks for the log of a worker should find it empty instead of missing."""
-    silent = _silent(deps, job)
+def _with_empty_logs(deps: Deps, job: Job, rows: list[FileRow]) -> list[FileRow]:
+    """The rows, and one for each empty log: nothing is stored for it, and the log of a worker must
+    be listed as empty instead of missing."""
+    empty = _empty_logs(deps, job)
     for row in rows:
-        silent.pop(row.path, None)
-    more = [FileRow(path=path, size=0, time=iso(at)) for path, at in silent.items()]
+        empty.pop(row.path, None)
+    more = [FileRow(path=path, size=0, time=iso(at)) for path, at in empty.items()]
     return sorted([*rows, *more], key=lambda row: row.path) if more else rows
 
 
-def _silent(deps: Deps, job: Job) -> dict[str, datetime]:
-    """Where the log of each worker that is over belongs, and when that worker ended."""
-    if job.pool is None:  # the logs of an attempt that is over go aside
+def _empty_logs(deps: Deps, job: Job) -> dict[str, datetime]:
+    """Log path and end time of each worker that is over."""
+    if job.pool is None:  # the logs of an attempt that is over are moved
         return {}
     attempt = deps.db.read(lambda tx: attempts.get_attempt(tx, job.id, job.attempt))
     return {
@@ -274,12 +274,12 @@ def _silent(deps: Deps, job: Job) -> dict[str, datetime]:
 
 
 def _ended_at(replica: Replica, job: Job) -> datetime:
-    told = replica.exit.finished_at if replica.exit else None
-    return told or job.finished_at or job.created_at
+    ended = replica.exit.finished_at if replica.exit else None
+    return ended or job.finished_at or job.created_at
 
 
 def listings(deps: Deps, job: Job) -> dict[str, Listed]:
-    """What the agents of workers that are over said of each file."""
+    """The listed outputs of workers that are over, by path."""
     found: dict[str, Listed] = {}
     for stat in deps.store.list(listings_root(job.owner, job.id) + "/"):
         with suppress(NotFound, msgspec.DecodeError), deps.store.read(stat.path) as reader:
@@ -289,14 +289,14 @@ def listings(deps: Deps, job: Job) -> dict[str, Listed]:
 
 
 def _version(job: Job, path: str, stat: Stat) -> str:
-    """Of an output; a log of the next attempt is another one under the same name."""
+    """The version of an output; the log of the next attempt is another file of the same name."""
     if not _is_log(path):
         return f"{stat.size}-{iso(stat.modified)}-{stat.modified.timestamp():.6f}"
     return _APPEND if path.count("/") > 1 else f"{_APPEND}-{job.attempt}"
 
 
 def _is_log(path: str) -> bool:
-    """Whether it is what a worker wrote to stdout and stderr, which only grows."""
+    """Whether it is the stdout and stderr of a worker, which only grows."""
     above, _, name = path.rpartition("/")
     return above.split("/")[0] == "log" and name.endswith(".log") and _is_ours(above)
 

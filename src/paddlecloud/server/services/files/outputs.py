@@ -1,10 +1,9 @@
-"""Output files of workers as they come in: what grew of one, many small ones, the list of all.
+"""Receives output files of workers: appended bytes, bundles of small files, the final listing.
 
-A file that only grows is sent once, piece by piece: each is put behind what is here already. Where
-the store cannot do that (an object store) the agent is told so and sends the whole file. When a
-worker is over its agent names all files with size and sha256; what is not here as named is asked
-for again, and the list is kept beside the outputs: with it a download is verified to the bytes that
-the job wrote.
+A file that only grows is sent once: new bytes are appended. Where the store cannot append (an
+object store) the request is refused and the agent sends the whole file. When a worker has ended,
+its agent lists all files with size and sha256. Files that differ are requested again, and the list
+is stored next to the outputs: downloads are verified against it.
 """
 
 from __future__ import annotations
@@ -41,12 +40,11 @@ _PLACES = {"output": output_directory, "log": log_directory}
 def append(
     deps: Deps, assigned: Assigned, name: str, offset: int, data: bytes, mtime: float | None
 ) -> int:
-    """Put `data` behind the first `offset` bytes of an output file; its size afterwards.
+    """Append `data` after the first `offset` bytes of an output file; its size afterwards.
 
-    `name` begins with its area. What is here of `data` already, since an answer was lost, is not
-    written again. Conflict("output_gap") if anything else is here, or too little: then the agent
-    has to send the whole file. Before this returns it is on the disk, for nobody else will see to
-    that.
+    `name` starts with its area. Bytes that are stored already, because a response was lost, are not
+    written again. Conflict("output_gap") if other bytes are there, or too few: then the agent
+    has to send the whole file. The bytes are on the disk when this returns.
     """
     target = None
     if assigned.job.spec.public_bos:
@@ -72,7 +70,7 @@ def append(
 
 
 def open_output(deps: Deps, assigned: Assigned, name: str, modified: datetime | None) -> Sink:
-    """Where one output file goes whose bytes come through us."""
+    """A sink for one output file whose bytes come through the server."""
     store, path = place_for(deps, assigned, name)
     return store.open_write(path, modified=modified)
 
@@ -80,19 +78,19 @@ def open_output(deps: Deps, assigned: Assigned, name: str, modified: datetime | 
 def take_bundle(
     deps: Deps, assigned: Assigned, rows: Iterable[tuple[str, int, float]], data: memoryview
 ) -> list[str]:
-    """Keep many small files whose bytes stand one behind the other; the names of those that were
-    not taken. The agent sends them by themselves, and then hears why.
+    """Store many small files whose bytes are concatenated; the names of those that were refused.
+    The agent sends these one by one and then gets the reason.
 
-    After one for which the store has no time or no room, none of the rest is tried.
+    After one that the store cannot take now, the rest is not tried.
     """
     refused: list[str] = []
     later: list[tuple[str, Future[Stat]]] = []
     left = iter(rows)
     for name, size, mtime in left:
-        piece, data = data[:size], data[size:]
+        content, data = data[:size], data[size:]
         try:
             sink = open_output(deps, assigned, name, datetime.fromtimestamp(mtime, UTC))
-            later += [(name, future) for future in _put(sink, piece)]
+            later += [(name, future) for future in _put(sink, content)]
         except PaddleCloudError as error:
             refused.append(name)
             if isinstance(error, Retry):
@@ -102,7 +100,7 @@ def take_bundle(
 
 
 def take_listing(deps: Deps, assigned: Assigned, rows: list[Listing]) -> list[str]:
-    """Keep the final list of a worker's files; the names of those that are not here as it says."""
+    """Store the final list of a worker's files; the names of those that are missing or differ."""
     place = place_of(deps, assigned.job)
     paths = {path_of(assigned, row[0]): row for row in rows}
     there = _there(place.store, [place.root + path for path in paths])
@@ -123,7 +121,7 @@ def place_for(deps: Deps, assigned: Assigned, name: str) -> tuple[Store, str]:
 
 
 def path_of(assigned: Assigned, name: str) -> str:
-    """The path that a file of a replica has to its owner; `name` begins with its area."""
+    """The path of a replica's file as its owner knows it; `name` starts with its area."""
     area, _, path = name.partition("/")
     place = _PLACES.get(area)
     if place is None:
@@ -135,7 +133,7 @@ def path_of(assigned: Assigned, name: str) -> str:
 
 
 def _put(sink: Sink, data: memoryview) -> list[Future[Stat]]:
-    """Give a file its bytes and its name; what is still to be waited for."""
+    """Write and commit a file; commits that are still to be waited for."""
     try:
         sink.write(data)
         if isinstance(sink, CommitsLater):
@@ -162,7 +160,7 @@ def _local_file(deps: Deps, full: str) -> Path | None:
 
 
 def _there(store: Store, paths: list[str]) -> dict[str, tuple[int, str]]:
-    """Size and tag of those of these files that exist."""
+    """Size and tag of the files that exist."""
     if isinstance(store, CanTag):
         return {path: (stat.size, tag_of(stat)) for path, stat in store.stats(paths).items()}
     return {path: (size, "") for path, size in store.sizes(paths).items()}
@@ -174,7 +172,7 @@ def _listing(assigned: Assigned) -> str:
 
 
 def _write(fd: int, data: bytes, offset: int) -> None:
-    """All of it or nothing: half a piece would only have to be sent again with all the rest."""
+    """Write all bytes or none: the agent would have to send the whole file otherwise."""
     view = memoryview(data)
     done = 0
     try:

@@ -1,4 +1,7 @@
-"""How long things are kept, and what goes when they are not: never what a live job needs."""
+"""Garbage collection: finished jobs, unused snapshots and blobs, old audit rows, abandoned uploads.
+
+What a live job needs is never deleted.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from paddlecloud.db.engine.base import Tx
 from paddlecloud.db.tables import agents, attempts, audit, jobs, snapshots, usage, users
 from paddlecloud.db.tables.orders import notify_agents
 from paddlecloud.model.errors import Conflict, PaddleCloudError, Retry
@@ -38,19 +40,19 @@ from paddlecloud.stores.deadline import prompt_if
 log = logging.getLogger(__name__)
 BATCH = 100
 ABANDONED = timedelta(days=1)
-"""No upload stands still for this long: what it left behind is nobody's."""
+"""An upload without progress for this long is abandoned."""
 SILENT_AGENTS = timedelta(days=1)
-"""A machine that was not heard of for this long, and runs nothing, has left for good."""
+"""A machine without contact for this long that runs nothing is deleted."""
 HELD = 0.1
-"""Seconds for which the uploads of an owner wait at once."""
+"""Seconds for which the lock of an owner is held; uploads of that owner wait."""
 PAUSE = 0.06
-"""Seconds in between: whoever waits for the lock of several servers looks every 50 ms."""
-HEARD_WITHIN = 3.0
-"""Seconds in which an agent that is there asks for its orders, once it is woken."""
+"""Seconds in between: other servers try to get the lock every 50 ms."""
+POLL_WITHIN = 3.0
+"""Seconds in which a running agent polls for its orders once it is notified."""
 KEEP_USAGE = timedelta(days=400)
-"""Who ran when is kept for more than a year, longer than the jobs themselves."""
+"""Usage is kept for more than a year, longer than the jobs themselves."""
 AUDIT_BATCH = 500
-"""Rows in one transaction: others wait for it."""
+"""Rows in one transaction: other writes wait for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,25 +62,25 @@ class Collected:
 
 
 def collect(deps: Deps) -> Collected:
-    """Delete finished jobs and unused files past their time; files before the rows naming them."""
+    """Delete expired jobs and unused files; files before the rows that reference them."""
     now = deps.clock()
     deps.db.write(lambda tx: agents.forget_silent(tx, now - SILENT_AGENTS), durable=False)
-    _forget_audit(deps, now)
+    _delete_audit(deps, now)
     finished = _finished_jobs(deps)
     unused = _unused_files(deps)
     if isinstance(deps.store, CanSweep):
         try:
             deps.store.sweep(now - ABANDONED)
         except (PaddleCloudError, OSError) as error:
-            log.warning("uploads that nobody ended are left for the next time: %s", error)
+            log.warning("abandoned uploads could not be deleted: %s", error)
     return Collected(jobs=finished.jobs, bytes=finished.bytes + unused)
 
 
 def delete(deps: Deps, caller: Caller, job_id: str) -> int:
-    """Forget a job that has ended, with its outputs and logs; how many bytes that freed.
+    """Delete a job that has ended, with its outputs and logs; the number of freed bytes.
 
-    The files go first: after a crash in between the job is still there to be deleted. The submitted
-    ones go in their time, when no other job has them. What lies in a user's own bucket stays.
+    The files are deleted first: after a crash in between the job can still be deleted. Submitted
+    files are deleted once no other job references them. Files in a user's bucket stay.
     """
     job = queries.get(deps, caller, job_id)
     if not job.final:
@@ -98,33 +100,33 @@ def _is_held(deps: Deps, job: Job) -> bool:
 
 
 def _await_agents(deps: Deps, job: Job) -> None:
-    """Until those who keep something of a job have heard that they may forget it, if they are there
-    to hear it; what others keep goes when they, or a server, next start."""
+    """Wait until the running agents that keep files of a job know that they may delete them. Other
+    agents learn it when they, or a server, start next."""
     orders = deps.db.write(lambda tx: notify_agents(tx, job.id))
-    until = time.monotonic() + HEARD_WITHIN
+    until = time.monotonic() + POLL_WITHIN
     for node, order in orders.items():
         while time.monotonic() < until:
             cursor = deps.caches.order_cursors.get(node)
             if cursor is None or cursor >= order:
                 break
-            _pause()
+            time.sleep(PAUSE)
 
 
-def _forget_audit(deps: Deps, now: datetime) -> None:
+def _delete_audit(deps: Deps, now: datetime) -> None:
     kept = deps.settings.retention.audit
-    forget = partial(audit.delete_old, before=now - kept, limit=AUDIT_BATCH)
-    while kept and deps.db.write(forget, durable=False):
+    delete_batch = partial(audit.delete_old, before=now - kept, limit=AUDIT_BATCH)
+    while kept and deps.db.write(delete_batch, durable=False):
         pass
 
 
 def _finished_jobs(deps: Deps) -> Collected:
-    """A job that cannot be deleted is left for the next time; the others go."""
+    """A job that cannot be deleted is retried next time; the others are deleted."""
     before = deps.clock() - deps.settings.retention.finished_jobs
     failed: set[str] = set()
     count = freed = 0
     while True:
-        most = BATCH + len(failed)
-        found = deps.db.read(partial(jobs.finished_before, when=before, limit=most))
+        limit = BATCH + len(failed)
+        found = deps.db.read(partial(jobs.finished_before, when=before, limit=limit))
         old = [job for job in found if job.id not in failed]
         for job in old:
             try:
@@ -150,30 +152,31 @@ def _delete_job(deps: Deps, job: Job) -> int:
 
 
 def _unused_files(deps: Deps) -> int:
-    """Snapshots that no job names any more, then the contents that no snapshot names.
+    """Delete snapshots that no job references, then blobs that no snapshot references.
 
-    Those are looked for with every owner: an upload that never came to its snapshot leaves some.
+    Blobs are checked for every owner: an upload without a snapshot leaves some.
     """
     now = deps.clock()
     before = now - deps.settings.retention.unused_files
     unused = deps.db.read(lambda tx: snapshots.unused_snapshots(tx, before))
     for owner, snapshot_id in unused:
-        deps.db.write(partial(_delete_snapshot, owner, snapshot_id, before))
+        delete_one = partial(snapshots.delete_snapshot, owner=owner, snapshot_id=snapshot_id)
+        deps.db.write(partial(delete_one, before=before))
     owners = deps.db.read(users.user_ids)
     deps.db.write(lambda tx: usage.delete_old(tx, owners, now - KEEP_USAGE), durable=False)
     return sum(_unused_of(deps, owner, before) for owner in owners)
 
 
 def _unused_of(deps: Deps, owner: str, before: datetime) -> int:
-    """An owner whose files cannot be listed or deleted is left for the next time; others are not,
-    unless the store answers nobody."""
+    """An owner whose files cannot be listed or deleted is skipped until next time; an error that
+    concerns all owners is raised."""
     try:
-        freed = _damaged(deps, owner, before) + _left_of_uploads(deps, owner)
-        return freed + _unnamed_contents(deps, owner, before)
+        freed = _damaged(deps, owner, before) + _orphaned_records(deps, owner)
+        return freed + _unreferenced_blobs(deps, owner, before)
     except (PaddleCloudError, OSError) as error:
         if isinstance(error, PaddleCloudError) and error.code in storage_usage.OF_ALL:
             raise
-        log.warning("files of %s that nobody needs could not be deleted: %s", owner, error)
+        log.warning("unused files of %s could not be deleted: %s", owner, error)
         return 0
 
 
@@ -191,26 +194,22 @@ def _damaged(deps: Deps, owner: str, before: datetime) -> int:
     return freed
 
 
-def _delete_snapshot(owner: str, snapshot_id: str, before: datetime, tx: Tx) -> None:
-    snapshots.delete_snapshot(tx, owner, snapshot_id, before)
-
-
-def _left_of_uploads(deps: Deps, owner: str) -> int:
-    """Records of outputs on their way, of jobs that are gone: an older server on this database that
-    deletes a job knows nothing of them."""
+def _orphaned_records(deps: Deps, owner: str) -> int:
+    """Delete upload records of outputs of deleted jobs: older servers on this database do not
+    delete them with the job."""
     above = sending_root(owner, "")
     found = {stat.path[len(above) :].partition("/")[0] for stat in deps.store.list(above)}
     gone = found - deps.db.read(lambda tx: jobs.versions(tx, found)).keys()
     return sum(deps.store.delete_tree(sending_root(owner, job_id)) for job_id in gone)
 
 
-def _unnamed_contents(deps: Deps, owner: str, before: datetime) -> int:
+def _unreferenced_blobs(deps: Deps, owner: str, before: datetime) -> int:
     abandoned = blobs.drop_abandoned(deps, owner, deps.clock() - ABANDONED)
-    # Before they are listed: what comes meanwhile is counted twice until the next time, or, if it
-    # was counted when it had only begun to come, not at all until then.
+    # Read before the blobs are listed: one that is uploaded in between may be counted twice, or not
+    # at all, until the next collection.
     counted = deps.db.read(lambda tx: usage.files_bytes(tx, owner))
     found = list(deps.store.list(blobs_root(owner) + "/"))
-    freed = _delete_unnamed(deps, owner, [stat for stat in found if stat.modified < before])
+    freed = _delete_unreferenced(deps, owner, [stat for stat in found if stat.modified < before])
     left = sum(stat.size for stat in found) - freed
     if quota.binding(deps) and deps.db.read(lambda tx: usage.outputs_differ(tx, owner)):
         deps.db.write(partial(usage.recount_outputs, owner=owner), durable=False)
@@ -220,38 +219,34 @@ def _unnamed_contents(deps: Deps, owner: str, before: datetime) -> int:
     return abandoned + freed
 
 
-def _delete_unnamed(deps: Deps, owner: str, old: list[Stat]) -> int:
-    """Delete what no snapshot names, a little at a time; how many bytes that freed.
+def _delete_unreferenced(deps: Deps, owner: str, old: list[Stat]) -> int:
+    """Delete blobs that no snapshot references, in short steps; the number of freed bytes.
 
-    Nobody may name a content while it goes, so an owner's uploads wait for this, also if the store
-    is silent. In each pause one gets its turn, and then it is asked anew what is named.
+    The lock of the owner is held for each step, because no snapshot may reference a blob while it
+    is deleted; uploads get their turn in the pauses. After a pause the references are read again.
     """
     if not old:
         return 0
-    named = deps.caches.referenced_blobs.pop(owner) or ReferencedBlobs(owner)
-    named.refresh(deps.db)
-    doomed = [stat for stat in reversed(old) if _digest(stat) not in named]
+    referenced = deps.caches.referenced_blobs.pop(owner) or ReferencedBlobs(owner)
+    referenced.refresh(deps.db)
+    doomed = [stat for stat in reversed(old) if _digest(stat) not in referenced]
     freed = 0
     while doomed:
         with prompt_if(True), deps.owner_locks.of(owner):
-            named.refresh(deps.db)
+            referenced.refresh(deps.db)
             until = time.monotonic() + HELD
             while doomed:
                 stat = doomed.pop()
-                if _digest(stat) not in named:
+                if _digest(stat) not in referenced:
                     deps.store.delete(stat.path)
                     freed += stat.size
                 if time.monotonic() >= until:
                     break
         if doomed:
-            _pause()
-    deps.caches.referenced_blobs.put(owner, named)
+            time.sleep(PAUSE)
+    deps.caches.referenced_blobs.put(owner, referenced)
     return freed
 
 
 def _digest(stat: Stat) -> str:
     return stat.path.rpartition("/")[2]
-
-
-def _pause() -> None:
-    time.sleep(PAUSE)

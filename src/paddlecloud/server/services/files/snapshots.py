@@ -1,7 +1,7 @@
-"""Submitted files: which contents are missing, where they lie, and the manifest that names them.
+"""Submitted files: snapshots, their blobs and which of them are missing.
 
-Contents are kept per user, so nobody learns from an upload what another user has. A snapshot row
-appears only when every content of it is stored and flushed: a job can rely on it.
+Blobs are stored per user, so an upload reveals nothing about the files of other users. A snapshot
+row is written only after all its blobs are stored and flushed: a job can rely on it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from paddlecloud.stores.pack import PackReceiver
 
 SMALL = 64 * 1024
 BIG = 16 * 1024 * 1024
-"""What is larger comes in parts (`uploads`)."""
+"""Larger blobs are uploaded in parts (`services/transfer`)."""
 UNCOUNTED = 1024 * 1024
-"""Fewer bytes than this of a stream may not count yet: small files are counted many at once."""
+"""Received bytes that may not be counted yet: small files are counted many at once."""
 
 
 def blob_path(owner: str, sha256: str) -> str:
@@ -36,7 +36,7 @@ def blobs_root(owner: str) -> str:
 
 
 def offer(deps: Deps, owner: str, rows: list[EntryRow]) -> tuple[Snapshot, list[str]]:
-    """The snapshot of these rows and the contents still missing; none missing: it is stored."""
+    """The snapshot of these rows and its missing blobs; if none is missing, it is stored."""
     snapshot = snapshot_of(_entry(row) for row in rows)
     now = deps.clock()
     used_at = deps.db.read(lambda tx: snapshots.last_use(tx, owner, snapshot.id))
@@ -48,7 +48,7 @@ def offer(deps: Deps, owner: str, rows: list[EntryRow]) -> tuple[Snapshot, list[
         return snapshot, []
     digests = snapshot.digests
     with deps.owner_locks.of(owner):
-        # First what is in doubt: a content that is found wrong goes before its record does.
+        # Unverified blobs first: a damaged one is deleted before its record.
         doubtful = open_uploads.unchecked(deps, owner)
         paths = {blob_path(owner, sha): sha for sha in digests}
         stored = {paths[path]: size for path, size in deps.store.sizes(paths).items()}
@@ -58,7 +58,7 @@ def offer(deps: Deps, owner: str, rows: list[EntryRow]) -> tuple[Snapshot, list[
         if missing:
             size = sum(digests[sha] for sha in missing)
             open_uploads.check_storage(deps, owner, size, besides=missing)
-            _check_room(deps, [digests[sha] for sha in missing if digests[sha] < BIG])
+            _check_free_space(deps, [digests[sha] for sha in missing if digests[sha] < BIG])
         else:
             deps.store.flush()
             deps.db.write(lambda tx: snapshots.put_snapshot(tx, owner, snapshot, now))
@@ -66,51 +66,51 @@ def offer(deps: Deps, owner: str, rows: list[EntryRow]) -> tuple[Snapshot, list[
 
 
 class Receiver(PackReceiver):
-    """Takes a pack stream apart into an owner's contents, and checks each one."""
+    """Stores the blobs of a pack stream and verifies each one."""
 
     def __init__(self, deps: Deps, owner: str) -> None:
         super().__init__(self._sink_of)
         self._deps, self._owner = deps, owner
         self._near = isinstance(deps.store, CanLocalPath)
-        self._room = quota.storage_left(deps, owner)
-        self._held = 0 if self._room is None else open_uploads.held_bytes(deps, owner)
+        self._quota = quota.storage_left(deps, owner)
+        self._held = 0 if self._quota is None else open_uploads.held_bytes(deps, owner)
         self._counted = 0
-        """Of the bytes of this stream, and of the file that is on its way."""
+        """Counted bytes of this stream, including the current file."""
 
     def close(self) -> None:
-        """The stream is over: what came counts, all of it or not."""
+        """At the end of the stream, complete or not, the received bytes are counted."""
         self.abort()
         rest = self.bytes - self._counted
-        if self._room is not None and rest:
+        if self._quota is not None and rest:
             self._deps.db.write(lambda tx: usage.add_files(tx, self._owner, rest))
 
     def _sink_of(self, sha256: str, size: int) -> Sink | None:
-        # Clients send what they were told is missing: asking for each small one once more, or for
-        # any that is far away, costs more than the few that are there.
-        worth = self._near and (self._room is not None or size > SMALL)
-        if worth and _stored(self._deps, self._owner, sha256, size):
+        # Clients send missing blobs: checking a small one again, or one in a bucket, costs more
+        # than receiving the few that exist.
+        check = self._near and (self._quota is not None or size > SMALL)
+        if check and _stored(self._deps, self._owner, sha256, size):
             return None
-        if self._room is not None:
-            used, limit = self._room
+        if self._quota is not None:
+            used, limit = self._quota
             quota.check_fits(used + self.bytes, size, limit, self._held)
             if self.bytes - self._counted + size >= UNCOUNTED:
                 self._count(size, limit)
         return self._deps.store.open_write(blob_path(self._owner, sha256))
 
     def _count(self, size: int, limit: int) -> None:
-        """Count what came and the file that comes now, if it still fits: other streams fill the
-        same room. Asked in the transaction that counts, so one of them gets the last of it."""
-        came = self.bytes - self._counted
+        """Count the received bytes and the current file, if they still fit into the quota. The
+        check is in the transaction that counts, because other streams use the same quota."""
+        received = self.bytes - self._counted
 
         def write(tx: Tx) -> int:
             used = usage.stored_bytes(tx, self._owner)
-            quota.check_fits(used + came, size, limit, self._held)
-            usage.add_files(tx, self._owner, came + size)
+            quota.check_fits(used + received, size, limit, self._held)
+            usage.add_files(tx, self._owner, received + size)
             return used
 
         used = self._deps.db.write(write, durable=False)
-        self._room = used - self._counted, limit
-        self._counted += came + size
+        self._quota = used - self._counted, limit
+        self._counted += received + size
 
 
 def manifest(deps: Deps, owner: str, snapshot_id: str) -> Snapshot:
@@ -121,7 +121,7 @@ def manifest(deps: Deps, owner: str, snapshot_id: str) -> Snapshot:
 
 
 def entries_json(deps: Deps, owner: str, snapshot_id: str) -> bytes:
-    """The rows of a snapshot as JSON, as they were kept: taking 10,000 apart is much work."""
+    """The rows of a snapshot as stored JSON: decoding 10,000 rows is expensive."""
     found = deps.db.read(lambda tx: snapshots.get_entries(tx, owner, snapshot_id))
     if found is None:
         raise NotFound("snapshot_unknown", snapshot=snapshot_id[:100])
@@ -129,14 +129,14 @@ def entries_json(deps: Deps, owner: str, snapshot_id: str) -> bytes:
 
 
 def digests(deps: Deps, owner: str, snapshot_id: str) -> Mapping[str, int]:
-    """Every content that this snapshot names, with its size, in order."""
+    """Size by digest of every blob that this snapshot references, in order."""
     key = owner, snapshot_id
     return deps.caches.snapshot_blobs.load(key, lambda: manifest(deps, owner, snapshot_id).digests)
 
 
 def files_of(deps: Deps, owner: str, snapshot_id: str) -> Mapping[str, tuple[str, int]]:
-    """By path the content and the size of each file. Whoever downloads a snapshot asks for one
-    after the other, and it is not taken apart for each."""
+    """Digest and size of each file by path; cached, because a download requests one file after
+    the other."""
 
     def find() -> Mapping[str, tuple[str, int]]:
         entries = manifest(deps, owner, snapshot_id).entries
@@ -147,7 +147,7 @@ def files_of(deps: Deps, owner: str, snapshot_id: str) -> Mapping[str, tuple[str
 
 
 def content(deps: Deps, owner: str, snapshot_id: str, sha256: str, offset: int = 0) -> Reader:
-    """One content that this snapshot names; any other is as unknown as none."""
+    """One blob that this snapshot references; NotFound for any other."""
     if sha256 not in digests(deps, owner, snapshot_id):
         raise NotFound("file_missing", path=sha256[:100])
     try:
@@ -163,13 +163,13 @@ def rows_of(snapshot: Snapshot) -> list[EntryRow]:
     ]
 
 
-def _check_room(deps: Deps, sizes: list[int]) -> None:
-    """Refuse small files that cannot fit together before one is sent. Big ones are asked for one by
-    one, because they may have holes."""
+def _check_free_space(deps: Deps, sizes: list[int]) -> None:
+    """Refuse small files that do not fit before one is uploaded. Big ones are checked one by one,
+    because they may have holes."""
     size = sum(sizes)
-    if isinstance(deps.store, CanReportFreeSpace) and (room := deps.store.free_bytes()) < size:
-        told = {"size": format_size(size), "room": format_size(max(0, room))}
-        raise StorageFull("store_room_files", files=len(sizes), **told)
+    if isinstance(deps.store, CanReportFreeSpace) and (free := deps.store.free_bytes()) < size:
+        params = {"size": format_size(size), "room": format_size(max(0, free))}
+        raise StorageFull("store_room_files", files=len(sizes), **params)
 
 
 def _stored(deps: Deps, owner: str, sha256: str, size: int) -> bool:

@@ -1,8 +1,7 @@
-"""Counts what jobs have put into the store, for their owners' quota, after each attempt.
+"""Counts the stored bytes of jobs, for the quota of their owners, after each attempt.
 
-An attempt is let go without it (`placement.release_ended`): a store may be silent for minutes, and
-nobody waits for it there. What is left to count is written with the attempt, so no restart loses
-it.
+Releasing an attempt (`placement.release_ended`) does not wait for it, because a store may not
+respond for minutes. What is left to count is recorded with the attempt, so no restart loses it.
 """
 
 from __future__ import annotations
@@ -20,30 +19,31 @@ from paddlecloud.server.services.accounts import quota
 from paddlecloud.server.services.files.job_files import user_root
 
 log = logging.getLogger(__name__)
-BELL = "count"
+CHANNEL = "count"
+"""Wakes the loop that counts."""
 OF_ALL = ("lease_lost", "store_unreachable")
-"""What is true of every job and every owner, not of one."""
+"""Errors that concern every job and every owner."""
 
 
 def notice_limits(deps: Deps) -> None:
-    """At a start. Where nobody has limits nothing is counted; the first start with some has all
-    counted that was stored before."""
+    """At the start of a server. Without limits nothing is counted; the first start with limits
+    counts everything that was stored before."""
     counting = quota.binding(deps)
     if deps.db.read(usage.is_counting) != counting:
         deps.db.write(partial(usage.set_counting, counting=counting))
 
 
 def count(deps: Deps, _now: datetime) -> None:
-    """Count for the jobs whose attempts were let go. One whose files cannot be listed has its turn
-    again and keeps no other from it."""
+    """Count for the jobs whose attempts were released. If the files of one cannot be listed, it is
+    retried later and the others are counted."""
     ended: dict[str, list[int]] = {}
     for job_id, number in deps.db.read(usage.to_count):
         ended.setdefault(job_id, []).append(number)
     for job_id, numbers in ended.items():
         try:
             _count(deps, job_id, numbers)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is of this job
-            log.warning("what %s has stored cannot be counted yet: %s", job_id, error)
+        except Exception as error:  # noqa: BLE001 - it concerns this job only
+            log.warning("the stored bytes of %s cannot be counted yet: %s", job_id, error)
             if isinstance(error, PaddleCloudError) and error.code in OF_ALL:
                 return
 
@@ -55,4 +55,4 @@ def _count(deps: Deps, job_id: str, ended: Collection[int]) -> None:
     root = f"{user_root(job.owner)}/{output_root(job.id)}/"
     size = sum(stat.size for stat in deps.store.list(root))
     write = partial(usage.set_output_bytes, job_id=job.id, size=size, ended=ended)
-    deps.db.write(write, durable=False)  # if that is lost, it is counted again
+    deps.db.write(write, durable=False)  # if it is lost, it is counted again

@@ -18,7 +18,7 @@ from paddlecloud.server.schemas.exec_usage import UseRow
 from paddlecloud.server.services.jobs import queries
 from paddlecloud.server.services.jobs.views import use_view
 
-MOST_ROWS = 5_000
+MAX_ROWS = 5_000
 
 
 def take_in(tx: Tx, notes: Mapping[str, UseNote], now: datetime) -> None:
@@ -31,7 +31,7 @@ def take_in(tx: Tx, notes: Mapping[str, UseNote], now: datetime) -> None:
             peak_memory=note.peak_memory,
             gpu=note.gpu,
             gpu_memory=note.gpu_memory,
-            quiet_since=now - timedelta(seconds=min(note.quiet, _LONGEST)),
+            quiet_since=now - timedelta(seconds=min(note.quiet, _MAX_QUIET)),
         )
         for replica, note in notes.items()
     }
@@ -55,13 +55,13 @@ def of_owner(deps: Deps, owner: str) -> list[UseRow]:
     """Every placed worker of this user, newest job first."""
 
     def read(tx: Tx) -> tuple[list[ReplicaUse], dict[str, Job]]:
-        seats = live_usage.of_owner(tx, owner, MOST_ROWS)
-        names = dict.fromkeys(seat.job_id for seat in seats)
+        rows = live_usage.of_owner(tx, owner, MAX_ROWS)
+        names = dict.fromkeys(row.job_id for row in rows)
         found = [job for name in names if (job := jobs.get_job(tx, name)) is not None]
-        return seats, {job.id: job for job in found}
+        return rows, {job.id: job for job in found}
 
-    seats, known = deps.db.read(read)
-    return [_row(deps, known[seat.job_id], seat) for seat in seats if seat.job_id in known]
+    rows, known = deps.db.read(read)
+    return [_row(deps, known[row.job_id], row) for row in rows if row.job_id in known]
 
 
 def _row_of(deps: Deps, job: Job, replica: Replica, use: Use | None) -> UseRow:
@@ -78,17 +78,17 @@ def _row_of(deps: Deps, job: Job, replica: Replica, use: Use | None) -> UseRow:
     )
 
 
-def _row(deps: Deps, job: Job, seat: ReplicaUse) -> UseRow:
-    role = Role(seat.role)
+def _row(deps: Deps, job: Job, replica: ReplicaUse) -> UseRow:
+    role = Role(replica.role)
     return UseRow(
         job_id=job.id,
         job_name=job.spec.job_name,
-        worker=worker_name(role, seat.rank),
-        state=seat.state,
-        node=seat.node,
+        worker=worker_name(role, replica.rank),
+        state=replica.state,
+        node=replica.node,
         asked=_asked(job, role),
-        usage=use_view(deps, seat.use) if seat.state == ReplicaState.RUNNING else None,
-        peak_memory=seat.use.peak_memory if seat.use else None,
+        usage=use_view(deps, replica.use) if replica.state == ReplicaState.RUNNING else None,
+        peak_memory=replica.use.peak_memory if replica.use else None,
     )
 
 
@@ -97,4 +97,4 @@ def _asked(job: Job, role: Role) -> dict[str, float]:
     return {"cpu": asked.cpu, "memory": asked.memory, "gpu": asked.gpu}
 
 
-_LONGEST = 10 * 365 * 86_400.0
+_MAX_QUIET = 10 * 365 * 86_400.0

@@ -80,7 +80,7 @@ def _release(deps: Deps, stopped: Sequence[Attempt]) -> None:
     def write(tx: Tx) -> None:
         attempts.release(tx, stopped, to_count=to_count)
         if to_count:
-            tx.notify(storage_usage.BELL, "")
+            tx.notify(storage_usage.CHANNEL, "")
 
     deps.db.write(write)
 
