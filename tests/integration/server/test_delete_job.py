@@ -14,7 +14,7 @@ from tests.integration.server.world import World
 @pytest.fixture(autouse=True)
 def nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Agents of this world ask for orders when they are told to."""
-    monkeypatch.setattr(retention, "HEARD_WITHIN", 0.0)
+    monkeypatch.setattr(retention, "POLL_WITHIN", 0.0)
 
 
 def place(job_id: str) -> str:

@@ -109,7 +109,7 @@ def _await_agents(deps: Deps, job: Job) -> None:
             cursor = deps.caches.order_cursors.get(node)
             if cursor is None or cursor >= order:
                 break
-            time.sleep(PAUSE)
+            _pause()
 
 
 def _delete_audit(deps: Deps, now: datetime) -> None:
@@ -243,10 +243,14 @@ def _delete_unreferenced(deps: Deps, owner: str, old: list[Stat]) -> int:
                 if time.monotonic() >= until:
                     break
         if doomed:
-            time.sleep(PAUSE)
+            _pause()
     deps.caches.referenced_blobs.put(owner, referenced)
     return freed
 
 
 def _digest(stat: Stat) -> str:
     return stat.path.rpartition("/")[2]
+
+
+def _pause() -> None:
+    time.sleep(PAUSE)
