@@ -1,7 +1,7 @@
-"""The command line: flags in, one call to the client, lines out.
+"""The command line: flags in, one call to the client, lines out. Entry point: `main.main`.
 
-Nothing below this package knows which words a person typed. A command is a value in one table of
-options, from which parsing, `--help`, the completion scripts and the reference are all made.
+Each command is a `parser.Command` in a module of its own, which `registry` loads when it is typed;
+parsing, `--help`, the completion scripts and the reference are made from these values.
 
 In the program itself Ctrl-C ends the process silently until `main` runs: the first milliseconds go
 to imports, and their traceback is of no use.

@@ -12,7 +12,7 @@ from paddlecloud.cli._output import size
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddlecloud.cli._output import Output
-    from paddlecloud.client.scan.walk import Reading
+    from paddlecloud.client.scan.walk import ScanProgress
 
 #: Seconds until the first line, and between two.
 DELAY, PACE = 1.0, 0.25
@@ -23,13 +23,13 @@ def shows(out: Output) -> bool:
     return out.errors_on_terminal and not out.json
 
 
-class ReadingLine(threading.Thread):
+class ScanStatusLine(threading.Thread):
     """The line; `stop` takes it away, and nothing is drawn after that."""
 
-    def __init__(self, out: Output, reading: Reading, delay: float = DELAY) -> None:
+    def __init__(self, out: Output, scan_progress: ScanProgress, delay: float = DELAY) -> None:
         super().__init__(daemon=True)
         self._out = out
-        self._reading = reading
+        self._scan_progress = scan_progress
         self._delay = delay
         self._over = threading.Event()
         self._lock = threading.Lock()
@@ -38,7 +38,7 @@ class ReadingLine(threading.Thread):
         wait = self._delay
         while not self._over.wait(wait):
             with self._lock:
-                if not self._over.is_set() and self._reading.files:
+                if not self._over.is_set() and self._scan_progress.files:
                     self._draw()
             wait = PACE
 
@@ -49,6 +49,6 @@ class ReadingLine(threading.Thread):
                 self._out.status.draw("")
 
     def _draw(self) -> None:
-        count, total = self._reading.files, self._reading.bytes
+        count, total = self._scan_progress.files, self._scan_progress.bytes
         code = "reading_one" if count == 1 else "reading_files"
         self._out.status.draw(self._out.text(code, count=f"{count:,}", size=size(total)))

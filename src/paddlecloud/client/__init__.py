@@ -1,4 +1,6 @@
-"""Talks to a server: finds it, signs, sends, and hands back values. Standard library only.
+"""The SDK: finds a server or starts the embedded one, sends signed requests, returns values.
 
-`paddlecloud.Client` (sdk.py) is the public face; the command line is its first user.
+Entry points: `sdk.Client` (public as `paddlecloud.Client`), `submit.submit`, `rerun.rerun`,
+`exec`, and `local_server` for the embedded server. Standard library only. Printing, exit codes and
+languages are the business of `cli`.
 """

@@ -14,7 +14,7 @@ from paddlecloud.client.file_names import few, shown
 from paddlecloud.client.scan import git as scan_git
 from paddlecloud.client.scan.walk import scan as scanned
 from paddlecloud.client.upload.blobs import upload
-from paddlecloud.client.upload.local_handoff import Handing
+from paddlecloud.client.upload.local_handoff import LocalHandoff
 from paddlecloud.model.errors import (
     Conflict,
     Internal,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from paddlecloud.client.scan.walk import Reading, Scan
+    from paddlecloud.client.scan.walk import Scan, ScanProgress
     from paddlecloud.client.sdk import Client
     from paddlecloud.client.upload.blobs import Progress
 
@@ -69,18 +69,18 @@ def submit(
     parameters: Mapping[str, Any],
     progress: Progress | None = None,
     note: Note = unheard,
-    reading: Reading | None = None,
+    scan_progress: ScanProgress | None = None,
     accepted: Accepted | None = None,
     skipped: Progress | None = None,
 ) -> dict[str, Any]:
     """The server's answer: `job` and `notes`. Invalid before anything is sent if a rule is broken.
 
-    `note(code, **params)` reports what was found, left out or changed; `reading` how much of the
-    directory was read; `progress` how much was uploaded, `skipped` how much had arrived before;
+    `note(code, **params)` reports what was found, left out or changed; `scan_progress` counts what
+    was read of the directory; `progress` how much was uploaded, `skipped` how much had arrived before;
     `accepted` is called with the job before anything else is reported.
     """
     spec, directory = _spec(client, parameters)
-    one = Submit(client, spec, progress, note, reading, accepted, skipped)
+    one = Submit(client, spec, progress, note, scan_progress, accepted, skipped)
     return one.of_known_files() if directory is None else one.of_directory(directory)
 
 
@@ -94,7 +94,7 @@ class Submit:
         spec: Mapping[str, object],
         progress: Progress | None = None,
         note: Note = unheard,
-        reading: Reading | None = None,
+        scan_progress: ScanProgress | None = None,
         accepted: Accepted | None = None,
         skipped: Progress | None = None,
     ) -> None:
@@ -102,7 +102,7 @@ class Submit:
         self._spec = spec
         self._progress = progress
         self._note = note
-        self._reading = reading
+        self._scan_progress = scan_progress
         self._accepted = accepted
         self._skipped = skipped or progress
         self._keys = _private_keys(client, spec)
@@ -150,8 +150,8 @@ class Submit:
     def _to_store(self, directory: str) -> dict[str, Any]:
         """Upload what the server lacks of the directory."""
         transport = self._client.transport
-        with Handing(transport, near=self._client.config.embedded) as handing:
-            found = self._scanned(directory, handing)
+        with LocalHandoff(transport, near=self._client.config.embedded) as handoff:
+            found = self._scanned(directory, handoff)
             request = self._request_for(found, snapshot=found.id)
             report_found = _once(found, self._note)
             if not self._is_validated and self._validate(request):
@@ -160,20 +160,20 @@ class Submit:
                 return answer
 
             def reporting(progress: Progress | None) -> Progress:
-                def went(count: int, total: int) -> None:
+                def report(count: int, total: int) -> None:
                     report_found()
                     if progress is not None:
                         progress(count, total)
 
-                return went
+                return report
 
-            reports = reporting(self._progress), handing, reporting(self._skipped)
+            reports = reporting(self._progress), handoff, reporting(self._skipped)
             upload(transport, found, *reports, self._note)
             report_found()
             _report_changes(found, self._note)
             return self._post(request)
 
-    def _scanned(self, directory: str, handing: Handing | None = None) -> Scan:
+    def _scanned(self, directory: str, handoff: LocalHandoff | None = None) -> Scan:
         def validate() -> None:
             files = {} if self._keys else {"snapshot": NO_SNAPSHOT}
             self._validate(_request({**self._spec, **files}))
@@ -182,8 +182,8 @@ class Submit:
             directory,
             now=time(),
             home=self._client.config.home,
-            handing=handing,
-            reading=self._reading,
+            handoff=handoff,
+            scan_progress=self._scan_progress,
             before_much=None if self._is_validated else validate,
         )
 

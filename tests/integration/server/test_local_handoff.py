@@ -17,9 +17,9 @@ import pytest
 from paddlecloud.client import submit
 from paddlecloud.client._transport import Transport
 from paddlecloud.client.download import engine
-from paddlecloud.client.scan.walk import Reading, scan
+from paddlecloud.client.scan.walk import ScanProgress, scan
 from paddlecloud.client.upload import _multipart, blobs, copy_file
-from paddlecloud.client.upload.local_handoff import Handing
+from paddlecloud.client.upload.local_handoff import LocalHandoff
 from paddlecloud.model.errors import Conflict, Invalid, Refused
 from paddlecloud.server.http.app import App
 from paddlecloud.server.services.files import retention
@@ -68,11 +68,11 @@ def test_big_files_are_handed_over(
 ) -> None:
     one, two = os.urandom(BIG), os.urandom(BIG + 12345)
     heard: list[int] = []
-    with Handing(transport, near=True) as handing:
-        ahead = handing if read_ahead else None
+    with LocalHandoff(transport, near=True) as handoff:
+        ahead = handoff if read_ahead else None
         found = a_directory(tmp_path / "job", ahead, one=one, two=two, same=one, small=b"1")
         assert bool(scratch(world)) is read_ahead
-        blobs.upload(transport, found, lambda count, _: heard.append(count), handing)
+        blobs.upload(transport, found, lambda count, _: heard.append(count), handoff)
     for data in (one, two):
         assert world.blob(data).read_bytes() == data
         assert world.blob(data).stat().st_mode & 0o777 == 0o600
@@ -86,9 +86,9 @@ def test_what_the_server_has_is_copied_for_nothing_and_goes(
     world: World, transport: Transport, tmp_path: Path
 ) -> None:
     for _ in range(2):
-        with Handing(transport, near=True) as handing:
-            found = a_directory(tmp_path / "job", handing, model=b"m" * BIG)
-            blobs.upload(transport, found, None, handing)
+        with LocalHandoff(transport, near=True) as handoff:
+            found = a_directory(tmp_path / "job", handoff, model=b"m" * BIG)
+            blobs.upload(transport, found, None, handoff)
         assert scratch(world) == []
 
 
@@ -97,8 +97,8 @@ def test_a_source_that_changed_since_it_was_read_is_named(
 ) -> None:
     found = a_directory(tmp_path / "job", model=os.urandom(BIG))
     (tmp_path / "job" / "model").write_bytes(os.urandom(BIG))
-    with Handing(transport, near=True) as handing, pytest.raises(Conflict) as caught:
-        blobs.upload(transport, found, None, handing)
+    with LocalHandoff(transport, near=True) as handoff, pytest.raises(Conflict) as caught:
+        blobs.upload(transport, found, None, handoff)
     assert caught.value.code == "files_changed"
     assert world.user.post("/api/v1/snapshots", {"entries": found.entries})["missing"]
     assert scratch(world) == []
@@ -107,17 +107,17 @@ def test_a_source_that_changed_since_it_was_read_is_named(
 def test_a_source_that_changes_while_it_is_copied_is_named(
     world: World, transport: Transport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = Handing._take
+    real = LocalHandoff._take
 
-    def take(handing: Handing, *how: Any) -> str:
-        sha256 = real(handing, *how)
+    def take(handoff: LocalHandoff, *how: Any) -> str:
+        sha256 = real(handoff, *how)
         with (tmp_path / "job" / "model").open("r+b") as changed:
             changed.write(b"later")
         return sha256
 
-    monkeypatch.setattr(Handing, "_take", take)
-    with Handing(transport, near=True) as handing, pytest.raises(Conflict) as caught:
-        a_directory(tmp_path / "job", handing, model=os.urandom(BIG))
+    monkeypatch.setattr(LocalHandoff, "_take", take)
+    with LocalHandoff(transport, near=True) as handoff, pytest.raises(Conflict) as caught:
+        a_directory(tmp_path / "job", handoff, model=os.urandom(BIG))
     assert caught.value.code == "files_changed"
     assert scratch(world) == []
 
@@ -130,9 +130,9 @@ def test_a_team_server_gives_no_place(make_world: MakeWorld, tmp_path: Path) -> 
     (place / hashlib.sha256(data).hexdigest()).write_bytes(data)
     assert begin(world, data, name)["stored"] is False
     transport = world.transport()
-    with Handing(transport, near=True) as handing:
-        found = a_directory(tmp_path / "job", handing, model=data)
-        blobs.upload(transport, found, None, handing)
+    with LocalHandoff(transport, near=True) as handoff:
+        found = a_directory(tmp_path / "job", handoff, model=data)
+        blobs.upload(transport, found, None, handoff)
     assert world.blob(data).read_bytes() == data
 
 
@@ -144,8 +144,8 @@ def test_of_another_s_server_nothing_is_asked(transport: Transport, tmp_path: Pa
         return {}
 
     transport.post = post  # type: ignore[method-assign]
-    with Handing(transport, near=False) as handing:
-        a_directory(tmp_path / "job", handing, model=b"m" * BIG)
+    with LocalHandoff(transport, near=False) as handoff:
+        a_directory(tmp_path / "job", handoff, model=b"m" * BIG)
     assert asked == []
 
 
@@ -164,8 +164,8 @@ def test_a_place_that_others_could_enter_is_not_used(
     elsewhere.mkdir(mode=0o755)
     answer = {"name": "0" * 24, "path": str(elsewhere)}
     transport.post = lambda *_, **__: answer  # type: ignore[method-assign]
-    with Handing(transport, near=True) as handing:
-        a_directory(tmp_path / "job", handing, model=b"m" * BIG)
+    with LocalHandoff(transport, near=True) as handoff:
+        a_directory(tmp_path / "job", handoff, model=b"m" * BIG)
         assert list(elsewhere.iterdir()) == []
 
 
@@ -223,10 +223,10 @@ def test_a_store_without_room_is_left_alone_and_the_server_says_it(
         world.app = App(world.deps)
         world.enter()
         (disk / "ballast").write_bytes(b"x" * (12 * MIB))
-        with Handing(world.transport(), near=True) as handing:
-            found = a_directory(tmp_path / "job", handing, model=os.urandom(BIG))
+        with LocalHandoff(world.transport(), near=True) as handoff:
+            found = a_directory(tmp_path / "job", handoff, model=os.urandom(BIG))
             source = next(iter(found.sources.items()))
-            assert handing.give(*source) is False
+            assert handoff.give(*source) is False
             assert [path.stat().st_size for path in disk.rglob("part-*")] == []
 
 
@@ -270,13 +270,13 @@ def test_a_client_that_is_killed_leaves_nothing_under_a_name(world: World, tmp_p
 def test_a_place_is_swept_when_its_client_is_dead_and_not_before(
     world: World, transport: Transport, tmp_path: Path
 ) -> None:
-    with Handing(transport, near=True) as handing:
-        a_directory(tmp_path / "job", handing, model=os.urandom(BIG))
+    with LocalHandoff(transport, near=True) as handoff:
+        a_directory(tmp_path / "job", handoff, model=os.urandom(BIG))
         (place,) = scratch(world)
         world.user.post("/api/v1/uploads/place", {})
         assert place in scratch(world)
-        os.close(handing._directory)  # as the death of its process does
-        handing._directory = -1
+        os.close(handoff._directory)  # as the death of its process does
+        handoff._directory = -1
         world.user.post("/api/v1/uploads/place", {})
         assert place not in scratch(world)
 
@@ -353,14 +353,14 @@ def test_bytes_are_counted_while_they_are_copied(
     transport: Transport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: bool
 ) -> None:
     """Once, also those that are read again because they could not be copied."""
-    reading = Reading()
+    scan_progress = ScanProgress()
     seen: list[int] = []
     really = copy_file.copy_and_hash
 
     def watched(*args: Any, report: Callable[[int], None], **how: Any) -> str:
         def noted(count: int) -> None:
             report(count)
-            seen.append(reading.bytes)
+            seen.append(scan_progress.bytes)
             if broken:
                 raise OSError(28, "full")
 
@@ -369,10 +369,10 @@ def test_bytes_are_counted_while_they_are_copied(
     monkeypatch.setattr(copy_file, "copy_and_hash", watched)
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "model").write_bytes(os.urandom(BIG))
-    with Handing(transport, near=True) as handing:
-        scan(str(tmp_path / "job"), now=4e9, handing=handing, reading=reading)
+    with LocalHandoff(transport, near=True) as handoff:
+        scan(str(tmp_path / "job"), now=4e9, handoff=handoff, scan_progress=scan_progress)
     assert 0 < seen[0] < MIB
-    assert reading.bytes == BIG
+    assert scan_progress.bytes == BIG
 
 
 def test_for_a_job_that_can_never_run_nothing_is_read_or_copied(

@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from paddlecloud.backends.scripted import Script, Scripted
 from paddlecloud.client._transport import Transport
 from paddlecloud.client.scan.walk import Scan, scan
-from paddlecloud.client.upload.local_handoff import Handing
+from paddlecloud.client.upload.local_handoff import LocalHandoff
 from paddlecloud.db.engine.base import Tx
 from paddlecloud.db.tables import agent_keys, jobs, tokens, users
 from paddlecloud.db.tables.agent_keys import AgentIdentity
@@ -296,12 +296,12 @@ def a_submit(spec: Mapping[str, Any], key: str | None = None) -> dict[str, Any]:
     return {"spec": dict(spec), "idempotency_key": key or secrets.token_hex(16)}
 
 
-def a_directory(root: Path, handing: Handing | None = None, **contents: bytes) -> Scan:
+def a_directory(root: Path, handoff: LocalHandoff | None = None, **contents: bytes) -> Scan:
     """A directory to submit with these files, read long after they were written."""
     root.mkdir(exist_ok=True)
     for name, data in contents.items():
         (root / name).write_bytes(data)
-    return scan(str(root), now=4e9, handing=handing)
+    return scan(str(root), now=4e9, handoff=handoff)
 
 
 def packed(data: bytes) -> bytes:

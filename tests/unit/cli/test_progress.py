@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from paddlecloud.cli._output import Output
-from paddlecloud.cli._progress import ReadingLine, shows
+from paddlecloud.cli._progress import ScanStatusLine, shows
 from paddlecloud.cli.gen2020 import submit_job
 from paddlecloud.cli.main import main
-from paddlecloud.client.scan.walk import Reading
+from paddlecloud.client.scan.walk import ScanProgress
 from tests.unit.cli.scripted import ID, VIEW, submits
 from tests.unit.client.fake_server import FakeServer
 
@@ -27,10 +27,10 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def test_it_shows_and_gives_way_to_what_is_told(capsys: Captured) -> None:
-    reading, out = Reading(), Output("en", {})
-    line = ReadingLine(out, reading, delay=0.0)
+    scan_progress, out = ScanProgress(), Output("en", {})
+    line = ScanStatusLine(out, scan_progress, delay=0.0)
     line.start()
-    reading.files, reading.bytes = 12_345, 3 * 1024**3 // 2
+    scan_progress.files, scan_progress.bytes = 12_345, 3 * 1024**3 // 2
     shown: list[str] = []
 
     def drawn() -> bool:
@@ -47,9 +47,9 @@ def test_it_shows_and_gives_way_to_what_is_told(capsys: Captured) -> None:
 
 
 def test_nothing_is_drawn_after_its_end(capsys: Captured) -> None:
-    reading, out = Reading(), Output("zh", {})
-    reading.files, reading.bytes = 1, 17
-    line = ReadingLine(out, reading, delay=0.0)
+    scan_progress, out = ScanProgress(), Output("zh", {})
+    scan_progress.files, scan_progress.bytes = 1, 17
+    line = ScanStatusLine(out, scan_progress, delay=0.0)
     line.stop()
     line.start()
     line.join(20)
@@ -72,17 +72,17 @@ def test_a_submit_counts_what_it_reads(
 ) -> None:
     """With a terminal on stderr: the notes and the answer come out whole all the same."""
     submits(server, VIEW)
-    made: list[Reading] = []
+    made: list[ScanProgress] = []
 
-    class Line(ReadingLine):
-        def __init__(self, out: Output, reading: Reading) -> None:
-            super().__init__(out, reading, delay=0.0)
-            made.append(reading)
+    class Line(ScanStatusLine):
+        def __init__(self, out: Output, scan_progress: ScanProgress) -> None:
+            super().__init__(out, scan_progress, delay=0.0)
+            made.append(scan_progress)
 
     monkeypatch.setattr(submit_job, "ReadingLine", Line)
     monkeypatch.setattr(submit_job, "shows", lambda out: True)
     assert main(["submit_job", f"--files={directory}", "--start_cmd=sh run.sh"]) == 0
-    assert [(reading.files, reading.bytes) for reading in made] == [(1, 8)]
+    assert [(scan_progress.files, scan_progress.bytes) for scan_progress in made] == [(1, 8)]
     out, told = capsys.readouterr()
     assert out == f"job_id: {ID}\n"
     assert told.split("\r")[-1].startswith("files: 1 (8 B)")

@@ -1,1 +1,4 @@
-"""Commands of admins, one file per noun."""
+"""Commands for administrators, one module per noun: user, token, job, pool, audit, gc, verify.
+
+`cli/registry.py` loads a module when its command is typed. The server checks the caller's role.
+"""

@@ -7,10 +7,10 @@ them, so that the SDK and a hand-made request meet the same rules.
 from __future__ import annotations
 
 from paddlecloud.cli import _job_status
-from paddlecloud.cli._progress import ReadingLine, shows
+from paddlecloud.cli._progress import ScanStatusLine, shows
 from paddlecloud.cli.parser import LIST, TEXT, Command, Option
 from paddlecloud.client import submit as client_submit
-from paddlecloud.client.scan.walk import Reading
+from paddlecloud.client.scan.walk import ScanProgress
 from paddlecloud.client.sdk import Job
 from paddlecloud.messages import render
 from paddlecloud.model.jobs.params import ALIASES, PARAMETERS
@@ -68,8 +68,8 @@ class _SubmitProgress:
     def __init__(self, out: Output) -> None:
         self._out = out
         self._bar: Progress | None = None
-        self._reading = Reading()
-        self._line = ReadingLine(out, self._reading) if shows(out) else None
+        self._scan_progress = ScanProgress()
+        self._line = ScanStatusLine(out, self._scan_progress) if shows(out) else None
         """Removed by the first notice: those come when everything is read."""
         self._advised = False
         """Whether the last notice was what to do after an interruption."""
@@ -78,7 +78,7 @@ class _SubmitProgress:
     def callbacks(self) -> dict[str, Any]:
         """The callbacks of a submit."""
         progress = {"progress": self._sent, "skipped": self._skipped, "note": self._note}
-        return {**progress, "accepted": self._accepted, "reading": self._reading}
+        return {**progress, "accepted": self._accepted, "scan_progress": self._scan_progress}
 
     def _accepted(self, job: Mapping[str, Any]) -> None:
         """From now on an interruption leaves a job behind."""

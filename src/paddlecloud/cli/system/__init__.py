@@ -1,1 +1,5 @@
-"""Commands about the platform itself, one module each: server, doctor, config, completion."""
+"""Commands about the platform itself: server, doctor, config, completion, version.
+
+`cli/registry.py` loads a module when its command is typed. The embedded server itself is handled by
+`client/local_server.py`.
+"""

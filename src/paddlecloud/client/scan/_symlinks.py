@@ -13,8 +13,8 @@ import os
 from paddlecloud.model.files.path_rules import link_meaning
 
 
-class Leads:
-    """Of one directory; its own place and those that links lead into are looked up once."""
+class LinkResolver:
+    """Resolves the links of one directory; each real path is looked up once."""
 
     def __init__(self, root: str) -> None:
         self._real = os.path.realpath(root)
@@ -23,8 +23,8 @@ class Leads:
         self._places: dict[str, str] = {}
 
     def end(self, path: str, target: str) -> str | None:
-        """What a link leads to in the end, from the root on: empty for that itself, None for what
-        lies outside. Every directory above a link is a real one: the walk follows no link."""
+        """Where a link leads in the end, relative to the root: empty for the root itself, None for
+        a path outside. No directory above a link is a link itself: the walk follows none."""
         above, name = os.path.split(os.path.join(self._inside, os.path.dirname(path), target))
         if above not in self._places:
             self._places[above] = os.path.realpath(above)
@@ -37,18 +37,18 @@ class Leads:
         return end.removeprefix(self._inside).replace(os.sep, "/") if inside else None
 
     def relative(self, path: str, target: str, end: str) -> str:
-        """The target of a link, as written where that holds in a copy of the directory, too."""
+        """The target of a link; as written if that is valid in a copy of the directory, too."""
         kept = target.replace(os.sep, "/")
         for root in self._roots:
             if target.startswith(root):
-                kept = self.way(path, target[len(root) :])
+                kept = self.relative_to(path, target[len(root) :])
                 break
         meant = link_meaning(path, kept)
-        # Behind a link `..` goes up from where that leads: maybe out of the root, and in again.
+        # After a link `..` goes up from its target: maybe out of the root, and in again.
         holds = meant == end or (meant and ".." not in target.lstrip("./"))
-        return kept if holds else self.way(path, end)
+        return kept if holds else self.relative_to(path, end)
 
-    def way(self, path: str, inner: str) -> str:
-        """From the directory of a link to something else below the root."""
+    def relative_to(self, path: str, inner: str) -> str:
+        """The relative path from the directory of a link to a path below the root."""
         above = os.path.join(self._inside, os.path.dirname(path))
         return os.path.relpath(self._inside + inner, above).replace(os.sep, "/")

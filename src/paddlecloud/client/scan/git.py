@@ -95,7 +95,9 @@ def inspect(directory: str, environ: Mapping[str, str]) -> Inspection | None:
     return Inspection(directory, environ)
 
 
-def _started(directory: str, words: tuple[str, ...], environ: Mapping[str, str]) -> _Reading | None:
+def _started(
+    directory: str, words: tuple[str, ...], environ: Mapping[str, str]
+) -> _GitProcess | None:
     from subprocess import DEVNULL, PIPE, Popen  # noqa: PLC0415 - only where there is a repository
 
     env = {name: value for name, value in environ.items() if name not in _ELSEWHERE}
@@ -107,10 +109,10 @@ def _started(directory: str, words: tuple[str, ...], environ: Mapping[str, str])
         )
     except OSError:  # there is no git
         return None
-    return _Reading(process)
+    return _GitProcess(process)
 
 
-class _Reading:
+class _GitProcess:
     """A git process, and the thread that reads its output and waits for it."""
 
     def __init__(self, process: Popen[bytes]) -> None:

@@ -25,7 +25,7 @@ from paddlecloud.client.scan._secrets import (
     is_home,
     names_in,
 )
-from paddlecloud.client.scan._symlinks import Leads
+from paddlecloud.client.scan._symlinks import LinkResolver
 from paddlecloud.client.scan.hash_cache import Digests
 from paddlecloud.client.scan.notices import DEFAULT, KEYS
 from paddlecloud.model.errors import Conflict, Invalid, PaddleCloudError
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from paddlecloud.client.scan._ignore import Rules
     from paddlecloud.client.scan.hash_cache import Known
     from paddlecloud.client.scan.notices import Note, Row
-    from paddlecloud.client.upload.local_handoff import Handing
+    from paddlecloud.client.upload.local_handoff import LocalHandoff
 
     Source = tuple[str, int, str]
     """The file that holds some content: absolute path, size, and its stamp when it was read."""
@@ -114,7 +114,7 @@ class Scan:
         return [path for path, (_, then) in read if _stamp_now(self.root, path) != then]
 
 
-class Reading:
+class ScanProgress:
     """Progress of a scan, which other threads may read: files so far, and bytes of them that were
     read or are in the cache."""
 
@@ -134,25 +134,25 @@ def scan(
     *,
     now: float,
     home: str | None = None,
-    handing: Handing | None = None,
-    reading: Reading | None = None,
+    handoff: LocalHandoff | None = None,
+    scan_progress: ScanProgress | None = None,
     before_much: Callable[[], None] | None = None,
 ) -> Scan:
     """The rows, the id and the contents of a directory.
 
-    `home` is PADDLECLOUD_HOME: it keeps the cache of digests, and is itself never submitted. `now`
-    (epoch seconds): newer files are not cached. Links to places outside, names
-    that not every system can hold and unreadable files are refused by name. With `handing` big
-    files that have to be read are copied for the server at the same time. `reading` counts along.
-    `before_much` is called once if there is much to read, and what it raises ends the scan.
+    `home` is PADDLECLOUD_HOME: it has the cache of digests, and is itself never submitted. Files
+    newer than `now` (epoch seconds) are not cached. Links that lead out, names that not every
+    system can hold and unreadable files are refused by name. With `handoff` big files that have to
+    be read are copied for the server at the same time. `scan_progress` is updated while files are
+    read. `before_much` is called once if there is much to read, and what it raises ends the scan.
     """
     root = os.path.abspath(directory)
     _check_directory(directory, root)
     cache = Digests(root, home)
     settled = int((now - _RACY_SECONDS) * 1e9)
     walk = _Walk(root, cache.known, settled, os.path.abspath(home) if home else "")
-    walk.handing = handing
-    walk.reading = reading or walk.reading
+    walk.handoff = handoff
+    walk.scan_progress = scan_progress or walk.scan_progress
     walk.before_much = before_much
     walk.run()
     found = Scan(root, walk)
@@ -188,8 +188,8 @@ class _Walk:
 
     def __init__(self, root: str, known: Mapping[str, Known], settled: int, home: str) -> None:
         self.root = root
-        self.handing: Handing | None = None
-        self.reading = Reading()
+        self.handoff: LocalHandoff | None = None
+        self.scan_progress = ScanProgress()
         self.before_much: Callable[[], None] | None = None
         self._to_read = 0
         self.rows: list[Row] = []
@@ -203,7 +203,7 @@ class _Walk:
         """Names and links that cannot be submitted, and what cannot be read."""
         self._links: dict[str, str] = {}
         """By path what a link leads to, both from the root on."""
-        self._leads = Leads(root)
+        self._resolver = LinkResolver(root)
         self._barred: dict[str, bool] = {}
         self.brought: list[str] = []
         """What git's rules would have left out, had not a file of ours made them void."""
@@ -259,7 +259,7 @@ class _Walk:
             path, *_, target = row
             end = self._links.get(path, "")
             if end in kept and end != self._by_kept_links(link_meaning(path, target)):
-                self.rows[index] = (*row[:5], self._leads.way(path, end))
+                self.rows[index] = (*row[:5], self._resolver.relative_to(path, end))
 
     def _by_kept_links(self, path: str) -> str:
         """Where a path leads in the job."""
@@ -411,12 +411,12 @@ class _Walk:
         except OSError as error:
             raise unreadable(path, error) from None
         known = self._known.get(path, _UNKNOWN)
-        self.reading.files += 1
+        self.scan_progress.files += 1
         if known[1] == stamp(status):
-            self.reading.bytes += status.st_size
+            self.scan_progress.bytes += status.st_size
         else:
             self._expect(status.st_size)
-            status, known = _digest(entry.path, path, self.handing, self.reading)
+            status, known = _digest(entry.path, path, self.handoff, self.scan_progress)
         sha256, read_at = known
         size = status.st_size
         executable = 1 if status.st_mode & stat.S_IXUSR else 0
@@ -438,12 +438,12 @@ class _Walk:
             target = os.readlink(self._absolute(path))
         except OSError as error:
             raise unreadable(path, error) from None
-        end = self._leads.end(path, target)
+        end = self._resolver.end(path, target)
         if end == "":
             raise Invalid("files_link_whole", **self._named(path))
         if end is None:
             raise Invalid("files_link_outside", **self._named(path), target=shown(target))
-        relative = self._leads.relative(path, target, end)
+        relative = self._resolver.relative(path, target, end)
         reason = why_not(link_meaning(path, relative))
         if reason:
             named = {**self._named(path), "target": shown(target)}
@@ -476,7 +476,7 @@ def _is_skipped(name: str) -> bool:
 
 
 def _digest(
-    absolute: str, path: str, handing: Handing | None, reading: Reading
+    absolute: str, path: str, handoff: LocalHandoff | None, scan_progress: ScanProgress
 ) -> tuple[os.stat_result, Known]:
     """Read a file; Conflict if it changes while it is read."""
     try:
@@ -485,11 +485,11 @@ def _digest(
             sha256 = ""
             if status.st_size <= _READ:
                 data = file.read()
-                reading.add(len(data))
+                scan_progress.add(len(data))
                 sha256 = hashlib.sha256(data).hexdigest()
-            elif handing is not None and status.st_size >= BIG:
-                sha256 = _handed(file, status, handing, reading)
-            sha256 = sha256 or _sha256_of(file, reading)
+            elif handoff is not None and status.st_size >= BIG:
+                sha256 = _digest_by_handoff(file, status, handoff, scan_progress)
+            sha256 = sha256 or _sha256_of(file, scan_progress)
             after = stamp(os.fstat(file.fileno()))
     except OSError as error:
         raise unreadable(path, error) from None
@@ -498,22 +498,24 @@ def _digest(
     return status, (sha256, after)
 
 
-def _handed(file: FileIO, status: os.stat_result, handing: Handing, reading: Reading) -> str:
-    """The digest of `Handing.read`; if there is none, the file is read again."""
-    before = reading.bytes
-    sha256 = handing.read(file.fileno(), status, reading.add)
+def _digest_by_handoff(
+    file: FileIO, status: os.stat_result, handoff: LocalHandoff, scan_progress: ScanProgress
+) -> str:
+    """The digest of `LocalHandoff.read`; if there is none, the file is read again."""
+    before = scan_progress.bytes
+    sha256 = handoff.read(file.fileno(), status, scan_progress.add)
     if not sha256:
-        reading.bytes = before
+        scan_progress.bytes = before
     return sha256
 
 
-def _sha256_of(file: FileIO, reading: Reading) -> str:
+def _sha256_of(file: FileIO, scan_progress: ScanProgress) -> str:
     digest = hashlib.sha256()
     buffer = memoryview(bytearray(_READ))
     file.seek(0)
     while count := file.readinto(buffer):
         digest.update(buffer[:count])
-        reading.add(count)
+        scan_progress.add(count)
     return digest.hexdigest()
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from paddlecloud.client._transport import Transport
     from paddlecloud.client.scan.walk import Scan, Source
-    from paddlecloud.client.upload.local_handoff import Handing
+    from paddlecloud.client.upload.local_handoff import LocalHandoff
     from paddlecloud.transfer.presigned import PresignedConnections
     from paddlecloud.transfer.resume import Progress as Counter
 
@@ -52,7 +52,7 @@ def upload(
     transport: Transport,
     scan: Scan,
     progress: Progress | None = None,
-    handing: Handing | None = None,
+    handoff: LocalHandoff | None = None,
     skipped: Progress | None = None,
     note: Note = unheard,
 ) -> None:
@@ -64,7 +64,7 @@ def upload(
     from paddlecloud.transfer.resume import Progress, resume  # noqa: PLC0415 - not every submit
 
     counter = Progress(progress, skipped)
-    resume(_Upload(transport, scan, handing, counter).attempt, counter, note)
+    resume(_Upload(transport, scan, handoff, counter).attempt, counter, note)
 
 
 def pack(sources: Mapping[str, Source], wanted: Iterable[str]) -> bytes:
@@ -96,12 +96,12 @@ class _Upload:
         self,
         transport: Transport,
         scan: Scan,
-        handing: Handing | None,
+        handoff: LocalHandoff | None,
         progress: Counter,
     ) -> None:
         self._transport = transport
         self._sources = scan.sources
-        self._handing = handing
+        self._handing = handoff
         self._progress = progress
         self._connections: PresignedConnections | None = None
         self._manifest = b'{"entries":' + scan.canonical.encode() + b"}"

@@ -31,14 +31,14 @@ AHEAD = 8 * 1024**3
 _DIRECTORY: int = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 
-class Handing:
+class LocalHandoff:
     """The files that one submit copies. The server is not asked before the first big one."""
 
     def __init__(self, transport: Transport, *, near: bool) -> None:
         """`near`: the server is the embedded one; any other is not asked."""
         self._transport = transport
         self._name = ""
-        """What the server calls the directory."""
+        """Of the directory, on the server."""
         self._path = ""
         self._directory = -1
         self._possible = near
@@ -84,7 +84,7 @@ class Handing:
             os.rmdir(self._path)
         os.close(directory)
 
-    def __enter__(self) -> Handing:
+    def __enter__(self) -> LocalHandoff:
         return self
 
     def __exit__(self, *_: object) -> None:

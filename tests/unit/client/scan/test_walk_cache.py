@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from paddlecloud.client.scan import walk
-from paddlecloud.client.scan.walk import BLOCK, Reading, scan
+from paddlecloud.client.scan.walk import BLOCK, ScanProgress, scan
 from tests.unit.client.trees import NOW, as_snapshot, rows, sha256, tree
 
 
@@ -51,7 +51,7 @@ def test_an_unchanged_file_is_not_read_again(many: Path, home: Path, hashed: lis
     assert as_snapshot(third).id == third.id
 
 
-class Steps(Reading):
+class Steps(ScanProgress):
     """Remembers what it was told."""
 
     __slots__ = ("told",)
@@ -71,9 +71,9 @@ def test_a_file_is_counted_as_it_is_read_and_at_once_if_it_is_known(
     size = 9 * BLOCK + 1
     tree(tmp_path / "job", {"large": b"1" * size, "small": b"22"})
     first, second = Steps(), Steps()
-    for reading in (first, second):
-        scan(str(tmp_path / "job"), now=NOW, home=str(home), reading=reading)
-        assert (reading.files, reading.bytes) == (2, size + 2)
+    for scan_progress in (first, second):
+        scan(str(tmp_path / "job"), now=NOW, home=str(home), scan_progress=scan_progress)
+        assert (scan_progress.files, scan_progress.bytes) == (2, size + 2)
     assert sum(first.told) == size + 2
     assert max(first.told) < BLOCK
     assert second.told == []
