@@ -75,9 +75,9 @@ def submit(
 ) -> dict[str, Any]:
     """The server's answer: `job` and `notes`. Invalid before anything is sent if a rule is broken.
 
-    `note(code, **params)` reports what was found, left out or changed; `scan_progress` counts what
-    was read of the directory; `progress` how much was uploaded, `skipped` how much had arrived before;
-    `accepted` is called with the job before anything else is reported.
+    `note(code, **params)` is called with what was found, left out or changed, `progress` with the
+    bytes that were uploaded, `skipped` with those that had arrived before, and `accepted` with the
+    job before anything else is reported. `scan_progress` counts what was read of the directory.
     """
     spec, directory = _spec(client, parameters)
     one = Submit(client, spec, progress, note, scan_progress, accepted, skipped)

@@ -237,12 +237,12 @@ def stuck(*args, **kwargs):
     print("copying", flush=True)
     os.read(0, 1)
 real, copy_file._hash = copy_file._hash, stuck
-from paddlecloud.client.upload.local_handoff import Handing
+from paddlecloud.client.upload.local_handoff import LocalHandoff
 from paddlecloud.client.scan.walk import scan
 from paddlecloud.client._transport import Transport
 from paddlecloud.net.endpoint import Endpoint
 endpoint = Endpoint(sys.argv[1], sys.argv[2], sys.argv[3])
-scan(sys.argv[4], now=4e9, handing=Handing(Transport(lambda *_: endpoint), near=True))
+scan(sys.argv[4], now=4e9, handoff=LocalHandoff(Transport(lambda *_: endpoint), near=True))
 """
 
 

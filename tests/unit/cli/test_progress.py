@@ -79,7 +79,7 @@ def test_a_submit_counts_what_it_reads(
             super().__init__(out, scan_progress, delay=0.0)
             made.append(scan_progress)
 
-    monkeypatch.setattr(submit_job, "ReadingLine", Line)
+    monkeypatch.setattr(submit_job, "ScanStatusLine", Line)
     monkeypatch.setattr(submit_job, "shows", lambda out: True)
     assert main(["submit_job", f"--files={directory}", "--start_cmd=sh run.sh"]) == 0
     assert [(scan_progress.files, scan_progress.bytes) for scan_progress in made] == [(1, 8)]
