@@ -25,7 +25,7 @@ import pytest
 
 from paddlecloud.db import open_database
 from scripts import postgres
-from tests.keepers import shared_server
+from tests.shared_server import shared_server
 
 PATIENCE = 30.0
 

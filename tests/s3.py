@@ -17,7 +17,7 @@ import pytest
 from paddlecloud.stores import create
 from paddlecloud.stores.s3.store import S3Store
 from scripts import s3
-from tests.keepers import shared_server
+from tests.shared_server import shared_server
 
 _numbers = itertools.count(1)
 

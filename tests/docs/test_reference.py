@@ -17,7 +17,7 @@ from paddlecloud.model.jobs.param_checks import INHERITED_NAMES, RESERVED_NAMES,
 from paddlecloud.model.jobs.states import FINAL, TRANSITIONS, JobState
 from scripts import gen_reference
 from tests.docs.pages import DOCS, Session
-from tests.living import files_below
+from tests.live_files import files_below
 from tests.unit.model.builders import a_job, a_replica, a_spec, an_attempt
 
 REFERENCE = DOCS / "reference"

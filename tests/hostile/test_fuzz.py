@@ -27,7 +27,7 @@ from paddlecloud.model.protocol import bce_auth
 from paddlecloud.server.http.openapi import document
 from paddlecloud.server.route_table import ROUTES
 from paddlecloud.testing import Reply
-from tests.hostile.site import Site, a_site, send
+from tests.hostile.target_server import TargetServer, send, target_server
 from tests.postgres import fresh_database
 
 OUTSIDE = frozenset(
@@ -66,7 +66,7 @@ class Shot:
     query: str
     body: bytes
 
-    def fire(self, site: Site) -> Reply:
+    def fire(self, site: TargetServer) -> Reply:
         if self.who != NOBODY:
             return send(site.people[self.who], self.method, self.path, self.query, self.body)
         target = f"{self.path}?{self.query}" if self.query else self.path
@@ -79,9 +79,9 @@ def database(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def site(database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TargetServer]:
     url = fresh_database(keep=True) if database == "postgres" else ""
-    with a_site(tmp_path_factory.mktemp(database), database=url) as made:
+    with target_server(tmp_path_factory.mktemp(database), database=url) as made:
         admin = made.people["admin"]
         admin.post("/api/v1/admin/users", {"user_id": "carol"})
         spare = admin.post("/api/v1/admin/users/carol/tokens", {})
@@ -94,12 +94,12 @@ def site(database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Si
         assert scratch(made) == begun_uploads(made)
 
 
-def scratch(site: Site) -> set[str]:
+def scratch(site: TargetServer) -> set[str]:
     """What is unfinished in the store."""
     return {path.name for path in (site.home / "store" / ".tmp").iterdir()}
 
 
-def begun_uploads(site: Site) -> set[str]:
+def begun_uploads(site: TargetServer) -> set[str]:
     """What may be: the parts of uploads that can be resumed."""
     records = (site.home / "store" / "users").glob("*/uploads/*")
     return {json.loads(path.read_bytes())["upload"] for path in records}
@@ -107,7 +107,7 @@ def begun_uploads(site: Site) -> set[str]:
 
 @pytest.mark.parametrize(("method", "path", "access"), OPERATIONS)
 def test_no_request_breaks_the_server(
-    site: Site, database: str, method: str, path: str, access: str
+    site: TargetServer, database: str, method: str, path: str, access: str
 ) -> None:
     from schemathesis.generation import GenerationMode  # noqa: PLC0415 - slow to import
 
@@ -116,7 +116,7 @@ def test_no_request_breaks_the_server(
             shoot(site, who, cases(method, path, mode), EXAMPLES[database])
 
 
-def shoot(site: Site, who: str, strategy: st.SearchStrategy[Any], count: int) -> None:
+def shoot(site: TargetServer, who: str, strategy: st.SearchStrategy[Any], count: int) -> None:
     @settings(max_examples=count, suppress_health_check=list(HealthCheck), database=None)
     @given(case=strategy, real=st.lists(st.booleans(), max_size=4))
     def one(case: Any, real: list[bool]) -> None:
@@ -139,7 +139,7 @@ def api() -> Any:
     return schemathesis.openapi.from_dict(document(ROUTES))
 
 
-def shot(site: Site, who: str, case: Any, real: list[bool]) -> Shot:
+def shot(site: TargetServer, who: str, case: Any, real: list[bool]) -> Shot:
     """The request of a case; some of its names are replaced by those of real things."""
     names = dict(case.path_parameters)
     things = site.things | UPLOAD if case.path.startswith(PARTS) else site.things
@@ -171,7 +171,7 @@ def _bytes(body: Any) -> bytes:
     return json.dumps(body).encode()
 
 
-def check(site: Site, shot: Shot) -> None:
+def check(site: TargetServer, shot: Shot) -> None:
     before = site.counts()
     reply = shot.fire(site)
     assert reply.headers.get("x-request-id"), shot
@@ -188,7 +188,7 @@ def check(site: Site, shot: Shot) -> None:
         assert site.counts() == before, shot
 
 
-def quiet(site: Site) -> dict[str, int]:
+def quiet(site: TargetServer) -> dict[str, int]:
     """The rows of every table once they have stopped to change."""
     deadline = time.monotonic() + 30
     last: dict[str, int] = {}

@@ -28,7 +28,7 @@ from paddlecloud.client.upload import blobs
 from paddlecloud.model.errors import Internal, PaddleCloudError
 from paddlecloud.net import retry
 from paddlecloud.server.route_table import ROUTES
-from tests.hostile.answers import (
+from tests.hostile.responses import (
     AT,
     BODIES,
     COMMAND,

@@ -36,7 +36,7 @@ from paddlecloud.stores.s3.sigv4 import Keys
 from paddlecloud.stores.s3.store import S3Store
 from scripts import s3 as server
 from tests.contract.stores.looks import content, paths, sha256
-from tests.faulty import Way, as_it_is, faulty_way
+from tests.faulty_proxy import FaultyProxy, as_it_is, faulty_proxy
 from tests.proxies import proxying
 from tests.s3 import reader_settings, writer_settings
 
@@ -71,9 +71,9 @@ def opened(settings: dict[str, str], **other: object) -> Iterator[S3Store]:
 
 
 @contextmanager
-def through(settings: dict[str, str]) -> Iterator[tuple[S3Store, Way]]:
+def through(settings: dict[str, str]) -> Iterator[tuple[S3Store, FaultyProxy]]:
     """A store, and the way to it that a test may damage."""
-    with faulty_way(settings["endpoint"]) as way, opened(settings, endpoint=way.url) as store:
+    with faulty_proxy(settings["endpoint"]) as way, opened(settings, endpoint=way.url) as store:
         yield store, way
 
 

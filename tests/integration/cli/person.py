@@ -24,7 +24,7 @@ from unittest import mock
 
 from paddlecloud.cli.main import main
 from paddlecloud.client import local_server
-from tests.living import files_below
+from tests.live_files import files_below
 
 WAIT = 30.0
 PROGRAM = str(Path(sys.executable).with_name("paddlecloud"))

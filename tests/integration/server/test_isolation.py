@@ -34,7 +34,7 @@ from paddlecloud.testing import SignedCaller
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.process import end_agents
 from tests.integration.server.world import NODE, World, eventually
-from tests.living import files_below
+from tests.live_files import files_below
 
 able = pytest.mark.skipif(
     sys.platform != "linux" or not runtime_isolation.possible(),

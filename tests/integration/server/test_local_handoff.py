@@ -28,7 +28,7 @@ from paddlecloud.stores.directory.store import DirectoryStore
 from paddlecloud.stores.layered import LayeredStore
 from paddlecloud.stores.s3.store import create
 from tests.contract.disk import small_disk
-from tests.faulty import faulty_way
+from tests.faulty_proxy import faulty_proxy
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.test_uploads import Person
 from tests.integration.server.world import World, a_directory
@@ -330,7 +330,7 @@ def test_files_come_from_the_bucket_past_the_server(
     if not reachable:
         ways = {name: f"http://127.0.0.1:9/{name}" for name in ways}
     came = [0]
-    with faulty_way(f"http://127.0.0.1:{world.stage.port}") as way:
+    with faulty_proxy(f"http://127.0.0.1:{world.stage.port}") as way:
 
         def count(piece: bytes) -> bytes:
             came[0] += len(piece)

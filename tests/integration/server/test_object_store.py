@@ -20,7 +20,7 @@ from paddlecloud.stores.s3.store import S3Store
 from scripts import s3
 from tests.integration.server.process import ServerProcess, ended
 from tests.integration.server.world import eventually
-from tests.living import files_below
+from tests.live_files import files_below
 from tests.ports import free_port
 from tests.s3 import reader_settings
 

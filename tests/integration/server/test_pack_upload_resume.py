@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from paddlecloud.client.upload import blobs
-from tests.faulty import Way, faulty_way
+from tests.faulty_proxy import FaultyProxy, faulty_proxy
 from tests.integration.server.world import World, a_directory
 
 MB = 1_000_000
@@ -18,7 +18,7 @@ MB = 1_000_000
 class CutOnce:
     """Counts what goes to the server, and cuts the line at one moment."""
 
-    def __init__(self, way: Way, at: int) -> None:
+    def __init__(self, way: FaultyProxy, at: int) -> None:
         self.sent = 0
         self._at = at
         self._lock = threading.Lock()
@@ -47,7 +47,7 @@ def test_a_cut_costs_a_twentieth_at_most(
     contents = {f"f{number}": os.urandom(size) for number in range(count)}
     found = a_directory(tmp_path / "job", None, **contents)
     heard: list[int] = []
-    with faulty_way(f"http://127.0.0.1:{world.stage.port}") as way:
+    with faulty_proxy(f"http://127.0.0.1:{world.stage.port}") as way:
         line = CutOnce(way, at)
         blobs.upload(world.transport(way.url), found, lambda count, _: heard.append(count))
     total = count * size
@@ -69,7 +69,7 @@ def test_what_arrived_although_its_answer_did_not_is_not_sent_again(
         answers.append(answer)
         return None if len(answers) == 2 else answer
 
-    with faulty_way(f"http://127.0.0.1:{world.stage.port}") as way:
+    with faulty_proxy(f"http://127.0.0.1:{world.stage.port}") as way:
         line = CutOnce(way, 10**9)
         way.back = second_is_lost
         blobs.upload(world.transport(way.url), found)

@@ -16,7 +16,7 @@ from paddlecloud.server.__main__ import _is_news
 from paddlecloud.server.settings import Settings
 from paddlecloud.stores import create
 from paddlecloud.stores.s3.store import S3Store
-from tests.faulty import Way, faulty_way
+from tests.faulty_proxy import FaultyProxy, faulty_proxy
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.test_user_bucket_timeouts import private_job
 from tests.integration.server.world import World, close_buckets, eventually
@@ -29,7 +29,7 @@ REFUSAL = b"HTTP/1.1 400 Bad\r\ncontent-length: %d\r\n\r\n%b" % (len(SAID), SAID
 @dataclass(frozen=True, kw_only=True)
 class Scene:
     world: World
-    way: Way
+    way: FaultyProxy
     """To the bucket."""
     order: dict[str, Any]
     job_id: str
@@ -43,7 +43,7 @@ class Scene:
 def scene(
     request: pytest.FixtureRequest, make_world: MakeWorld, s3_settings: dict[str, str]
 ) -> Iterator[Scene]:
-    with faulty_way(s3_settings["endpoint"]) as way:
+    with faulty_proxy(s3_settings["endpoint"]) as way:
         behind = create("s3", s3_settings | {"endpoint": way.url})
         assert isinstance(behind, S3Store)
 

@@ -48,7 +48,7 @@ from paddlecloud.stores.s3.store import create
 from paddlecloud.transfer.presigned import PresignedConnections
 from paddlecloud.transfer.resume import Progress
 from tests.contract.disk import small_disk
-from tests.faulty import Way, faulty_way
+from tests.faulty_proxy import FaultyProxy, faulty_proxy
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.test_user_bucket_timeouts import Calls
 from tests.integration.server.world import World, a_directory
@@ -95,7 +95,7 @@ def test_a_hole_stays_a_hole(world: World, tmp_path: Path) -> None:
 
 def test_connections_are_used_again(world: World, tmp_path: Path) -> None:
     found = a_directory(tmp_path / "job", model=os.urandom(BIG))
-    with faulty_way(f"http://127.0.0.1:{world.stage.port}") as way:
+    with faulty_proxy(f"http://127.0.0.1:{world.stage.port}") as way:
         blobs.upload(world.transport(way.url), found)
         assert way.connections <= _multipart.AT_ONCE + 1
 
@@ -103,7 +103,7 @@ def test_connections_are_used_again(world: World, tmp_path: Path) -> None:
 class Cutting:
     """Counts what goes to the server, and cuts the line when enough has gone."""
 
-    def __init__(self, way: Way, after: int) -> None:
+    def __init__(self, way: FaultyProxy, after: int) -> None:
         self.sent = 0
         self._left = after
         self._lock = threading.Lock()
@@ -131,7 +131,7 @@ def test_a_broken_upload_goes_on(
     world = make_world()
     data = os.urandom(size)
     found = a_directory(tmp_path / "job", model=data)
-    with faulty_way(f"http://127.0.0.1:{world.stage.port}") as way:
+    with faulty_proxy(f"http://127.0.0.1:{world.stage.port}") as way:
         first = Cutting(way, size // 2)
         with pytest.raises(Unreachable):
             blobs.upload(world.transport(way.url), found)
@@ -139,7 +139,7 @@ def test_a_broken_upload_goes_on(
     if restarted:
         world.close()
         world = make_world()
-    with faulty_way(f"http://127.0.0.1:{world.stage.port}") as way:
+    with faulty_proxy(f"http://127.0.0.1:{world.stage.port}") as way:
         second = Cutting(way, 10**9)
         blobs.upload(world.transport(way.url), found)
     assert world.blob(data).read_bytes() == data
@@ -158,7 +158,7 @@ def test_a_submit_over_a_line_that_is_cut_goes_on_when_it_is_back(
     a_directory(tmp_path / "job", model=data)
     person: Any = Person(world, tmp_path / "home")
     told: list[str] = []
-    with faulty_way(f"http://127.0.0.1:{world.stage.port}") as way:
+    with faulty_proxy(f"http://127.0.0.1:{world.stage.port}") as way:
         Cutting(way, 5 * MIB)
         person.transport = world.transport(way.url)
 
@@ -173,7 +173,7 @@ def test_a_submit_over_a_line_that_is_cut_goes_on_when_it_is_back(
     assert world.blob(data).read_bytes() == data
 
 
-def damage_once(way: Way, mark: bytes) -> list[int]:
+def damage_once(way: FaultyProxy, mark: bytes) -> list[int]:
     """Change one byte of the first piece that has `mark` in it; how often it was seen."""
     seen: list[int] = []
 
@@ -194,7 +194,7 @@ def test_damaged_bytes_are_refused_and_sent_again(
     monkeypatch.setattr("paddlecloud.net.retry.TRANSPORT.first_pause", 0.001)
     data = b"\1" * (size // 2) + b"the mark of this test" + b"\2" * (size // 2)
     found = a_directory(tmp_path / "job", model=data)
-    with faulty_way(f"http://127.0.0.1:{world.stage.port}") as way:
+    with faulty_proxy(f"http://127.0.0.1:{world.stage.port}") as way:
         seen = damage_once(way, b"the mark of this test")
         blobs.upload(world.transport(way.url), found)
     assert len(seen) == 2
@@ -204,7 +204,7 @@ def test_damaged_bytes_are_refused_and_sent_again(
 def test_a_damaged_list_of_files_is_sent_again(world: World, tmp_path: Path) -> None:
     data = os.urandom(100)
     found = a_directory(tmp_path / "job", model=data)
-    with faulty_way(f"http://127.0.0.1:{world.stage.port}") as way:
+    with faulty_proxy(f"http://127.0.0.1:{world.stage.port}") as way:
         seen = damage_once(way, b'{"entries":')
         blobs.upload(world.transport(way.url), found)
     assert len(seen) > 1
@@ -556,7 +556,7 @@ def test_to_an_object_store(
     world.enter()
     data = os.urandom(BIG + 1)
     found = a_directory(tmp_path / "job", model=data)
-    with faulty_way(f"http://127.0.0.1:{world.stage.port}") as way:
+    with faulty_proxy(f"http://127.0.0.1:{world.stage.port}") as way:
         line = Cutting(way, 10**9)
         transport = world.transport(way.url)
         if not direct:

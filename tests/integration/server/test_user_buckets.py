@@ -26,7 +26,7 @@ from paddlecloud.stores.s3.store import S3Store
 from paddlecloud.testing import Reply
 from scripts import s3
 from tests.integration.server.process import ServerProcess
-from tests.living import contents_below, files_below
+from tests.live_files import contents_below, files_below
 from tests.s3 import reader_settings, writer_settings
 
 pytestmark = pytest.mark.slow(seconds=6)

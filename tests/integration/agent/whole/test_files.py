@@ -13,7 +13,7 @@ import pytest
 
 from tests.integration.agent.replicas import eventually
 from tests.integration.agent.whole.world import World
-from tests.living import files_below
+from tests.live_files import files_below
 
 FILES = {
     "run.sh": b'#!/bin/sh\ncat train_data/part-0 "$LOCAL_MOUNT_PATH/train_data/part-0"\n',

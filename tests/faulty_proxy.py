@@ -15,7 +15,7 @@ def as_it_is(data: bytes) -> bytes:
     return data
 
 
-class Way:
+class FaultyProxy:
     """Listens on a port of its own; `there` and `back` can be changed at any time."""
 
     def __init__(self, host: str, port: int) -> None:
@@ -63,10 +63,10 @@ class Way:
 
 
 @contextmanager
-def faulty_way(endpoint: str) -> Iterator[Way]:
+def faulty_proxy(endpoint: str) -> Iterator[FaultyProxy]:
     """A way to the server at `endpoint`, http://host:port."""
     host, _, port = endpoint.removeprefix("http://").partition(":")
-    way = Way(host, int(port))
+    way = FaultyProxy(host, int(port))
     thread = threading.Thread(target=way.run)
     thread.start()
     try:

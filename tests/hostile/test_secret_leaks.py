@@ -26,11 +26,11 @@ import pytest
 
 from paddlecloud.server.http.auth import secret_of
 from paddlecloud.testing import SignedCaller
-from tests.hostile.site import HOST, Site, caller_of, prepared
+from tests.hostile.target_server import HOST, TargetServer, caller_of, prepared
 from tests.integration.cli.person import Person
 from tests.integration.server.smtp import SmtpServer, text_of
 from tests.integration.server.world import a_submit, eventually, packed
-from tests.living import contents_below
+from tests.live_files import contents_below
 
 VARIABLE = "THE_KEY_OF_OUR_SERVER"
 MADE_FOR_SECRETS = {
@@ -133,7 +133,7 @@ def test_no_secret_is_in_clear_where_it_does_not_belong(
     assert birds.found() == []
 
 
-def a_team(home: Path, birds: Canaries, database: str, mail_port: int, more: str) -> Site:
+def a_team(home: Path, birds: Canaries, database: str, mail_port: int, more: str) -> TargetServer:
     rest = f"[notifications]\nwebhook_private = true\n{more}"
     top = f'key = {{ env = "{VARIABLE}" }}\nold_keys = [{{ file = "old.key" }}]'
     site = prepared(home, database=database, mail_port=mail_port, top=top, rest=rest)
@@ -143,7 +143,7 @@ def a_team(home: Path, birds: Canaries, database: str, mail_port: int, more: str
     return site
 
 
-def live(site: Site, birds: Canaries, key: str, smtp: SmtpServer, port: int) -> None:
+def live(site: TargetServer, birds: Canaries, key: str, smtp: SmtpServer, port: int) -> None:
     """Tokens by mail, a job with a webhook that fails, mail that nobody takes."""
     admin = site.server.caller()
     birds.mark("admin's secret key", admin.sk)
@@ -185,7 +185,7 @@ def submit(caller: SignedCaller) -> str:
     return str(caller.post("/api/v1/jobs", body)["job"]["job_id"])
 
 
-def look_at_processes(site: Site, birds: Canaries) -> None:
+def look_at_processes(site: TargetServer, birds: Canaries) -> None:
     """Of every process there is. The variable that the server was given is in the server's own."""
     server = site.server.facts()["pid"]
     for entry in Path("/proc").iterdir():
@@ -199,7 +199,7 @@ def look_at_processes(site: Site, birds: Canaries) -> None:
                 birds.see(f"environment of {name}", (entry / "environ").read_bytes())
 
 
-def person_looks(site: Site, birds: Canaries, top: Path, bucket: dict[str, str]) -> None:
+def person_looks(site: TargetServer, birds: Canaries, top: Path, bucket: dict[str, str]) -> None:
     """What the command line says to somebody who has everything in client.conf, with a job whose
     files lie in a bucket of their own, and one whose keys are wrong."""
     (top / "here").mkdir()
@@ -264,7 +264,7 @@ def admin_mistypes(birds: Canaries, top: Path) -> None:
                 birds.see(f"file {path.name} of wrong settings {number}", data)
 
 
-def look_at_rest(site: Site, birds: Canaries) -> None:
+def look_at_rest(site: TargetServer, birds: Canaries) -> None:
     """Every value of every table, and every file of the home that is not made for a secret."""
     with site.rows() as ask:
         for table in site.tables():
@@ -279,7 +279,7 @@ def look_at_rest(site: Site, birds: Canaries) -> None:
             birds.see(f"file {path.relative_to(site.home)}", data)
 
 
-def look_at_answers(site: Site, birds: Canaries) -> None:
+def look_at_answers(site: TargetServer, birds: Canaries) -> None:
     """Whatever can be asked for without naming anything, as anybody, and what an admin sees."""
     admin, ann = site.people["admin"], site.people["ann"]
     document: dict[str, Any] = ann.get("/api/v1/openapi.json")

@@ -15,23 +15,23 @@ import pytest
 from paddlecloud.model.protocol import bce_auth
 from paddlecloud.server.http.auth import secret_of
 from paddlecloud.testing import Reply, ScriptedAgent, SignedCaller, exchange
-from tests.hostile.site import HOST, Site, a_job, a_site, prepared, send
+from tests.hostile.target_server import HOST, TargetServer, a_job, prepared, send, target_server
 from tests.integration.server.world import a_submit, eventually, packed
-from tests.living import files_below
+from tests.live_files import files_below
 from tests.postgres import fresh_database
 
 WHO = "/api/v1/whoami"
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with a_site(tmp_path_factory.mktemp("requests")) as made:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TargetServer]:
+    with target_server(tmp_path_factory.mktemp("requests")) as made:
         yield made
         assert "Traceback" not in made.journal()
 
 
 @pytest.fixture
-def alice(site: Site) -> SignedCaller:
+def alice(site: TargetServer) -> SignedCaller:
     return site.people["alice"]
 
 
@@ -65,7 +65,9 @@ def test_a_request_counts_once_on_all_servers_together(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     database, key = fresh_database(), secrets.token_hex(32)
-    with a_site(tmp_path_factory.mktemp("one"), database=database, top=f'key = "{key}"') as first:
+    with target_server(
+        tmp_path_factory.mktemp("one"), database=database, top=f'key = "{key}"'
+    ) as first:
         second = prepared(tmp_path_factory.mktemp("two"), database=database, top=f'key = "{key}"')
         try:
             second.server.start()
@@ -138,7 +140,9 @@ def test_a_parameter_given_twice_is_refused(alice: SignedCaller) -> None:
     assert send(alice, "GET", "/api/v1/jobs", "limit=1&limit=2").code == "query_invalid"
 
 
-def test_nobody_else_suffers_from_a_nonce_that_is_no_text(site: Site, alice: SignedCaller) -> None:
+def test_nobody_else_suffers_from_a_nonce_that_is_no_text(
+    site: TargetServer, alice: SignedCaller
+) -> None:
     bad = send(alice, "GET", WHO, headers={"x-bce-nonce": "n\udcff"})
     assert bad.code == "auth_nonce"
     nonce = secrets.token_hex(16)
@@ -154,7 +158,7 @@ def test_nobody_else_suffers_from_a_nonce_that_is_no_text(site: Site, alice: Sig
 # -- what HTTP lets one say twice or not at all ---------------------------------------------------
 
 
-def wire(site: Site, text: bytes) -> bytes:
+def wire(site: TargetServer, text: bytes) -> bytes:
     """These bytes and what comes back until the server closes."""
     with closing(socket.create_connection((HOST, site.server.port), 20)) as link:
         link.sendall(text)
@@ -171,13 +175,15 @@ def head(method: str, target: str, headers: dict[str, str], *more: str) -> bytes
 
 
 @pytest.mark.parametrize("name", ["host", "authorization", "x-bce-nonce", "x-bce-content-sha256"])
-def test_a_signed_header_must_not_come_twice(site: Site, alice: SignedCaller, name: str) -> None:
+def test_a_signed_header_must_not_come_twice(
+    site: TargetServer, alice: SignedCaller, name: str
+) -> None:
     headers = signed(alice, "GET", WHO)
     answer = wire(site, head("GET", WHO, headers, f"{name}: {headers[name]}"))
     assert b" 401 " in answer.split(b"\r\n")[0] or b" 400 " in answer.split(b"\r\n")[0]
 
 
-def test_two_lengths_make_no_second_request(site: Site, alice: SignedCaller) -> None:
+def test_two_lengths_make_no_second_request(site: TargetServer, alice: SignedCaller) -> None:
     hidden = head("GET", "/healthz", {"host": f"{HOST}:{site.server.port}"})
     body = b"0\r\n\r\n" + hidden
     headers = signed(alice, "POST", "/api/v1/snapshots", "", body)
@@ -207,7 +213,7 @@ def test_no_path_is_another_path(alice: SignedCaller, target: str) -> None:
     ["../../../etc/passwd", "output/../../x", "/etc/passwd", "a//b", "a\\..\\b", "a\0b", "./x",
      "a/" * 250 + "b", "x" * 300],
 )  # fmt: skip
-def test_no_name_of_a_file_leads_out(site: Site, alice: SignedCaller, name: str) -> None:
+def test_no_name_of_a_file_leads_out(site: TargetServer, alice: SignedCaller, name: str) -> None:
     place = f"/api/v1/jobs/{site.things['job_id']}/files/"
     assert send(alice, "GET", place + bce_auth.quote(name, "/")).status in (400, 404)
     agent, before = site.agent, site.counts()
@@ -222,7 +228,7 @@ def test_no_name_of_a_file_leads_out(site: Site, alice: SignedCaller, name: str)
 
 
 def test_a_drive_is_a_name_like_any_among_the_files_of_a_job(
-    site: Site, alice: SignedCaller
+    site: TargetServer, alice: SignedCaller
 ) -> None:
     place = f"/api/v1/jobs/{site.things['job_id']}/files/"
     agent = site.agent
@@ -239,7 +245,7 @@ def test_a_drive_is_a_name_like_any_among_the_files_of_a_job(
     new.pop().unlink()
 
 
-def test_what_lies_deep_is_refused_before_it_hurts(site: Site, alice: SignedCaller) -> None:
+def test_what_lies_deep_is_refused_before_it_hurts(site: TargetServer, alice: SignedCaller) -> None:
     entry = ["d/" * 200 + "f", "file", 0, "0" * 64, 0, ""]
     reply = send(alice, "POST", "/api/v1/snapshots", body=json.dumps({"entries": [entry]}).encode())
     assert reply.code == "path_deep"
@@ -248,7 +254,7 @@ def test_what_lies_deep_is_refused_before_it_hurts(site: Site, alice: SignedCall
 # -- what belongs to others -----------------------------------------------------------------------
 
 
-def test_another_agent_gets_nothing_of_a_replica(site: Site) -> None:
+def test_another_agent_gets_nothing_of_a_replica(site: TargetServer) -> None:
     """Keys of another machine, and everything else right: replica, fence, snapshot, content."""
     other = another_agent(site)
     replica, fence = site.order["replica"], site.order["fence"]
@@ -275,7 +281,7 @@ def test_another_agent_gets_nothing_of_a_replica(site: Site) -> None:
     assert site.counts() == before
 
 
-def test_an_agent_reads_only_what_its_replica_was_given(site: Site) -> None:
+def test_an_agent_reads_only_what_its_replica_was_given(site: TargetServer) -> None:
     """A content of another user, whose digest is known, under a replica of one's own."""
     data = secrets.token_bytes(40)
     mine = a_job(site, "bob", start_cmd="true")
@@ -297,7 +303,7 @@ def test_an_agent_reads_only_what_its_replica_was_given(site: Site) -> None:
     assert missing == [sha256], "what another user has is not told"
 
 
-def test_a_job_of_another_is_nobodys(site: Site) -> None:
+def test_a_job_of_another_is_nobodys(site: TargetServer) -> None:
     job, bob = site.things["job_id"], site.people["bob"]
     for method, rest in [
         ("GET", ""), ("GET", "/logs"), ("GET", "/files"), ("GET", "/files/run.sh"),
@@ -315,15 +321,15 @@ def test_a_job_of_another_is_nobodys(site: Site) -> None:
     assert bobs.status != 200 or bobs.json()["job"]["job_id"] != alice_job["job_id"]
 
 
-def _spec(site: Site) -> dict[str, Any]:
+def _spec(site: TargetServer) -> dict[str, Any]:
     return {"start_cmd": "sh run.sh", "snapshot": site.things["snapshot_id"]}
 
 
-def logs(site: Site) -> str:
+def logs(site: TargetServer) -> str:
     return f"/api/v1/jobs/{site.things['job_id']}/logs"
 
 
-def another_agent(site: Site) -> ScriptedAgent:
+def another_agent(site: TargetServer) -> ScriptedAgent:
     """An agent of another machine: no route makes one, so its key is written past the server."""
     ak = secrets.token_hex(16)
     key = bytes.fromhex((site.home / "server" / "server.key").read_text().strip())

@@ -54,7 +54,7 @@ public = false
 
 
 @dataclass(kw_only=True)
-class Site:
+class TargetServer:
     """One server, everybody who calls it, and the things that they may name."""
 
     home: Path
@@ -111,9 +111,9 @@ class Site:
 
 
 @contextlib.contextmanager
-def a_site(
+def target_server(
     home: Path, *, database: str = "", mail_port: int = 9, top: str = "", rest: str = ""
-) -> Iterator[Site]:
+) -> Iterator[TargetServer]:
     """Started, with alice and bob, an admin, an agent, and a job of alice that runs."""
     site = prepared(home, database=database, mail_port=mail_port, top=top, rest=rest)
     try:
@@ -126,7 +126,7 @@ def a_site(
 
 def prepared(
     home: Path, *, database: str = "", mail_port: int = 9, top: str = "", rest: str = ""
-) -> Site:
+) -> TargetServer:
     """The same before anything is started."""
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     if database:
@@ -138,14 +138,14 @@ def prepared(
     )
     (home / "server.toml").write_text(text)
     (home / "server.toml").chmod(0o600)
-    return Site(home=home, server=ServerProcess(home), database=database)
+    return TargetServer(home=home, server=ServerProcess(home), database=database)
 
 
-def caller_of(site: Site, keys: dict[str, str]) -> SignedCaller:
+def caller_of(site: TargetServer, keys: dict[str, str]) -> SignedCaller:
     return SignedCaller(host=HOST, port=site.server.port, ak=keys["ak"], sk=keys["sk"])
 
 
-def _fill(site: Site) -> None:
+def _fill(site: TargetServer) -> None:
     admin = site.server.caller()
     site.people["admin"] = admin
     for name in ("alice", "bob"):
@@ -183,7 +183,7 @@ def _fill(site: Site) -> None:
     }
 
 
-def a_job(site: Site, who: str, **changes: Any) -> str:
+def a_job(site: TargetServer, who: str, **changes: Any) -> str:
     """The id of a new job."""
     caller, data = site.people[who], b"echo hi\n"
     caller.post("/api/v1/blobs", packed(data))

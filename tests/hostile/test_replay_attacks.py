@@ -19,7 +19,7 @@ import pytest
 
 from paddlecloud.model.protocol import bce_auth
 from paddlecloud.testing import SignedCaller
-from tests.hostile.site import HOST, Site, a_site, prepared
+from tests.hostile.target_server import HOST, TargetServer, prepared, target_server
 
 Header = tuple[str, bytes]
 
@@ -223,14 +223,14 @@ DISGUISES: dict[str, Disguise] = {
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with a_site(tmp_path_factory.mktemp("replays")) as made:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TargetServer]:
+    with target_server(tmp_path_factory.mktemp("replays")) as made:
         yield made
         assert "Traceback" not in made.journal()
 
 
 @pytest.fixture
-def alice(site: Site) -> SignedCaller:
+def alice(site: TargetServer) -> SignedCaller:
     return site.people["alice"]
 
 
@@ -292,7 +292,7 @@ def _pairs(target: str, change: Callable[[list[str]], list[str]]) -> str:
     return f"{path}?{'&'.join(change(query.split('&')))}"
 
 
-def statuses(site: Site, data: bytes) -> list[int]:
+def statuses(site: TargetServer, data: bytes) -> list[int]:
     """The statuses of all responses to these bytes, until the server closes."""
     with closing(socket.create_connection((HOST, site.server.port), 20)) as link:
         link.sendall(data)
@@ -302,7 +302,7 @@ def statuses(site: Site, data: bytes) -> list[int]:
     return [int(part[:3]) for part in found.split(b"HTTP/1.1 ")[1:]]
 
 
-def accepted(site: Site, *wires: Wire) -> list[bool]:
+def accepted(site: TargetServer, *wires: Wire) -> list[bool]:
     answers = [statuses(site, wire.encoded()) for wire in wires]
     assert all(status < 500 for each in answers for status in each), answers
     return [any(status < 400 for status in each) for each in answers]
@@ -311,7 +311,7 @@ def accepted(site: Site, *wires: Wire) -> list[bool]:
 @pytest.mark.parametrize("capture", [reading, writing])
 @pytest.mark.parametrize("disguise", DISGUISES)
 def test_a_disguised_request_counts_as_the_same(
-    site: Site, alice: SignedCaller, capture: Callable[[SignedCaller], Wire], disguise: str
+    site: TargetServer, alice: SignedCaller, capture: Callable[[SignedCaller], Wire], disguise: str
 ) -> None:
     change = DISGUISES[disguise]
     overheard = capture(alice)
@@ -320,7 +320,7 @@ def test_a_disguised_request_counts_as_the_same(
     assert sum(accepted(site, change(held_back), held_back, held_back)) <= 1
 
 
-def test_of_many_copies_at_once_one_is_accepted(site: Site, alice: SignedCaller) -> None:
+def test_of_many_copies_at_once_one_is_accepted(site: TargetServer, alice: SignedCaller) -> None:
     wire = writing(alice)
     copies = [wire, *(change(wire) for change in BLANKS.values())]
     with ThreadPoolExecutor(16) as pool:
@@ -329,7 +329,7 @@ def test_of_many_copies_at_once_one_is_accepted(site: Site, alice: SignedCaller)
 
 
 def test_a_copy_behind_it_on_the_same_connection_is_refused(
-    site: Site, alice: SignedCaller
+    site: TargetServer, alice: SignedCaller
 ) -> None:
     wire = writing(alice)
     both = wire.encoded(close=False) + wire.changing("x-bce-nonce", lambda v: v + b" ").encoded()
@@ -353,14 +353,14 @@ def test_a_copy_behind_it_on_the_same_connection_is_refused(
         "0x" + "0" * 30,
     ],
 )
-def test_a_nonce_has_one_form(site: Site, alice: SignedCaller, nonce: str) -> None:
+def test_a_nonce_has_one_form(site: TargetServer, alice: SignedCaller, nonce: str) -> None:
     wire = captured(alice, "GET", "/api/v1/whoami", headers={"x-bce-nonce": nonce})
     assert accepted(site, wire) == [False]
 
 
 @pytest.mark.parametrize("word", ["UNSIGNED-PAYLOAD", "SEALED-FRAMES"])
 def test_only_its_own_route_takes_a_word_for_a_digest(
-    site: Site, alice: SignedCaller, word: str
+    site: TargetServer, alice: SignedCaller, word: str
 ) -> None:
     """Also not with blanks behind it, by which it would be another word."""
     for digest in (word, word.lower(), f"{word} ", f"{word}\t"):
@@ -372,7 +372,7 @@ def test_only_its_own_route_takes_a_word_for_a_digest(
 
 
 def test_the_checksum_of_a_part_is_signed_whatever_stands_behind_the_word(
-    site: Site, alice: SignedCaller
+    site: TargetServer, alice: SignedCaller
 ) -> None:
     data = secrets.token_bytes(40)
     sha256 = hashlib.sha256(data).hexdigest()

@@ -17,7 +17,7 @@ import pytest
 from paddlecloud.server.http.routing import Access
 from paddlecloud.server.route_table import ROUTES
 from paddlecloud.testing import Reply, SignedCaller
-from tests.hostile.site import send
+from tests.hostile.target_server import send
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.world import World, packed
 
