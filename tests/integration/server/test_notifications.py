@@ -117,10 +117,10 @@ def test_a_thousand_waiting_jobs_are_not_a_thousand_mails(
     for _ in range(notify.LONG_QUEUES_A_DAY + 5):
         world.submit()
     world.clock.move(hours=2)
-    assert notify.look(world.deps, world.clock()) == notify.LONG_QUEUES_A_DAY
-    assert notify.look(world.deps, world.clock()) == 0
+    assert notify.check_waits_and_quota(world.deps, world.clock()) == notify.LONG_QUEUES_A_DAY
+    assert notify.check_waits_and_quota(world.deps, world.clock()) == 0
     world.clock.move(days=1, minutes=1)
-    assert notify.look(world.deps, world.clock()) == 5
+    assert notify.check_waits_and_quota(world.deps, world.clock()) == 5
 
 
 def test_a_day_that_is_nearly_used_up_is_told_once_a_day(
@@ -146,10 +146,10 @@ def test_a_day_that_is_nearly_used_up_is_told_once_a_day(
 
     world.clock.move(hours=1)
     world.deps.db.write(lambda tx: ran(tx, 7.9))
-    assert notify.look(world.deps, world.clock()) == 0
+    assert notify.check_waits_and_quota(world.deps, world.clock()) == 0
     world.deps.db.write(lambda tx: ran(tx, 8.5))
-    assert notify.look(world.deps, world.clock()) == 1
-    assert notify.look(world.deps, world.clock()) == 0
+    assert notify.check_waits_and_quota(world.deps, world.clock()) == 1
+    assert notify.check_waits_and_quota(world.deps, world.clock()) == 0
     run_loop(world)
     ((message, _),) = mails_to(postman, "quota@example.com")
     assert message["Subject"] == "PaddleCloud: 8 of 10 minutes of today are used"

@@ -53,7 +53,7 @@ class Sender:
         """Start due deliveries. Each runs in a thread, and wakes the loop when it ends."""
         if self._noticed_at is None or not timedelta() <= now - self._noticed_at < NOTICE_EVERY:
             self._noticed_at = now
-            notify.look(deps, now)
+            notify.check_waits_and_quota(deps, now)
         self._deleted_at = self._deleted_at or now
         if not timedelta() <= now - self._deleted_at < DELETE_EVERY:
             self._deleted_at = now

@@ -1,9 +1,9 @@
-"""Writes a mail and hands it to the SMTP server. When, and how often, is the outbox's business.
+"""Composes mails and sends them by SMTP. Retries are the work of the outbox.
 
 The secret key of a token is derived here, at the moment of sending, and goes nowhere but into the
-mail: not into the database, not into a log, not into an error. What the mail server answers is kept
-as a number only, because it may repeat what it was told. The Message-ID is that of the row, so a
-mail that had to be sent twice can be known as one.
+mail: not into the database, not into a log, not into an error. Of a response of the mail server
+only the status is kept, because it may repeat the mail. The Message-ID is derived from the row, so
+a mail that was sent twice can be recognized.
 """
 
 from __future__ import annotations
@@ -81,15 +81,15 @@ def mailbox(address: str) -> str:
 
 
 def send(mail: Mail, message: EmailMessage, to: str) -> None:
-    """Hand a message to the SMTP server; the error says whether it is worth trying again."""
+    """Send a message to the SMTP server; the class of an error shows whether a retry may help."""
     if mail.user and mail.security == "none" and not _is_this_machine(mail.host):
         raise ConfigError("mail_login_plain", host=mail.host)
     sender = _sender(mail).addr_spec
-    _told(mail, lambda: _send(mail, message, sender, to))
+    _translated(mail, lambda: _send(mail, message, sender, to))
 
 
 def probe(mail: Mail) -> None:
-    """Say hello and log in, and send nothing: whether the settings work."""
+    """Connect and log in without sending anything, to check the settings."""
     if mail.user and mail.security == "none" and not _is_this_machine(mail.host):
         raise ConfigError("mail_login_plain", host=mail.host)
 
@@ -97,7 +97,7 @@ def probe(mail: Mail) -> None:
         with _connect(mail) as server:
             _log_in(mail, server)
 
-    _told(mail, hello)
+    _translated(mail, hello)
 
 
 def _token_values(deps: Deps, row: Outgoing) -> dict[str, str]:
@@ -127,8 +127,8 @@ def _plain(text: str, keep: str = "") -> str:
     return "".join(each if each.isprintable() or each in keep else " " for each in text)
 
 
-def _told(mail: Mail, work: Callable[[], None]) -> None:
-    """Run `work` and say in our words how it failed."""
+def _translated(mail: Mail, work: Callable[[], None]) -> None:
+    """Run `work` and translate its errors."""
     try:
         work()
     except smtplib.SMTPException as error:

@@ -1,9 +1,9 @@
-"""Tells people what happens to their jobs, if they chose so, by mail and by webhook.
+"""Notifications about jobs by mail and webhook, for users who chose them.
 
-A change of a job and the note about it are written in one transaction: neither is there without the
-other. Nothing is sent here; the outbox is, by its loop. An event of an attempt is told once,
-whatever is seen twice. What no change tells, a long wait and a day's minutes nearly used up, is
-looked for from time to time (`look`).
+The change of a job and the outbox row about it are written in one transaction, so neither exists
+without the other; the outbox loop sends the rows. Each event of an attempt is notified once. Events
+without a change of a job, a long wait and a nearly exhausted quota, are found by a periodic check
+(`check_waits_and_quota`).
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ TEST_LEASE = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
-    """What became of one try: the row's kind, and the error if it did not arrive."""
+class DeliveryResult:
+    """The kind of a row, and the error if it was not delivered."""
 
     kind: str
     error: PaddleCloudError | None
 
 
 def on_change(tx: Tx, deps: Deps, before: Job, after: Job, now: datetime) -> None:
-    """Note a change of a job for its owner, in the transaction that writes the change."""
+    """Notify the owner of a change of a job, in the transaction that writes the change."""
     event = event_of(before, after)
     if event is None or not deps.settings.notifications.enabled:
         return
-    # This write sees the newest state: what it finds may be remembered.
+    # This transaction sees the newest state, so the result may be cached.
     subscribers = deps.caches.subscribers.load(now, partial(notification_prefs.subscribers, tx))
     if after.owner not in subscribers:
         return
     choice = notification_prefs.get_choice(tx, after.owner)
     if choice is not None and event in choice.wishes.events:
         reason = after.failure.reason if after.failure and event == FAILED else None
-        params = _about(deps, after, event, now, _say(reason, choice.lang))
+        params = _about(deps, after, event, now, _text(reason, choice.lang))
         _put(tx, deps, choice, event, params, f"{after.id}.{after.attempt}", now)
 
 
@@ -74,8 +74,8 @@ def event_of(before: Job, after: Job) -> str | None:
     return STARTED if began else None
 
 
-def look(deps: Deps, now: datetime) -> int:
-    """Find long waits and days nearly used up, note them, and say how many notes there are new."""
+def check_waits_and_quota(deps: Deps, now: datetime) -> int:
+    """Notify of long waits and nearly exhausted quotas; the number of new rows."""
     if not deps.settings.notifications.enabled:
         return 0
     found = 0
@@ -90,7 +90,7 @@ def look(deps: Deps, now: datetime) -> int:
 
 def chosen(deps: Deps, user_id: str) -> Choice:
     choice = deps.db.read(lambda tx: notification_prefs.get_choice(tx, user_id))
-    assert choice is not None  # whoever signs is a user
+    assert choice is not None  # a caller who signs is a user
     return choice
 
 
@@ -102,9 +102,8 @@ def choose(
     mail: bool | None = None,
     webhook: str | None = None,
 ) -> tuple[Choice, str | None]:
-    """Change what is given; an empty `webhook` ends it. A new webhook comes with its secret.
-
-    That secret is told this once; the database has it sealed.
+    """Change what is given; an empty `webhook` removes it. A new webhook comes with its secret,
+    which is returned only once; the database has it encrypted.
     """
     if not deps.settings.notifications.enabled:
         raise Refused("notify_off")
@@ -117,7 +116,7 @@ def choose(
 
     def write(tx: Tx) -> tuple[Choice, str | None]:
         choice = notification_prefs.get_choice(tx, user_id)
-        assert choice is not None  # whoever signs is a user
+        assert choice is not None  # a caller who signs is a user
         wishes = choice.wishes
         if events is not None:
             wishes = replace(wishes, events=tuple(each for each in EVENTS if each in events))
@@ -136,21 +135,21 @@ def choose(
     return deps.db.write(write)
 
 
-def test(deps: Deps, user_id: str) -> list[Told]:
-    """Send a test by every way that is chosen, now, and tell what came of each."""
+def test(deps: Deps, user_id: str) -> list[DeliveryResult]:
+    """Send a test by every chosen channel now; the result of each."""
     now = deps.clock()
     choice = chosen(deps, user_id)
-    ways = _ways(deps, choice)
-    if not ways:
+    channels = _channels(deps, choice)
+    if not channels:
         raise Refused("notify_nothing_chosen")
     key = secrets.token_hex(16)
     params: Params = {"event": TEST, "at": _iso(now)}
 
     def write(tx: Tx) -> list[Outgoing | None]:
-        if _told(tx, user_id, TEST, now - timedelta(hours=1)) >= TESTS_AN_HOUR:
+        if _count_notified(tx, user_id, TEST, now - timedelta(hours=1)) >= TESTS_AN_HOUR:
             raise TooMany("notify_test_often", limit=TESTS_AN_HOUR, seconds=3600)
         _put(tx, deps, choice, TEST, params, key, now, taken_for=TEST_LEASE)
-        return [outbox.get(tx, f"{kind}.{TEST}.{key}") for kind, _ in ways]
+        return [outbox.get(tx, f"{kind}.{TEST}.{key}") for kind, _ in channels]
 
     return [_tried(deps, row) for row in deps.db.write(write) if row is not None]
 
@@ -180,27 +179,27 @@ def deliver(deps: Deps, row: Outgoing, now: datetime) -> None:
 
 
 def keys(deps: Deps) -> tuple[bytes, ...]:
-    """The server's key and those of before, for what was sealed with one of them."""
+    """The server's key and its previous keys, for what was encrypted with one of them."""
     return (deps.server_key, *deps.old_keys)
 
 
 def _long_queues(deps: Deps, choice: Choice, now: datetime) -> int:
     since = now - deps.settings.notifications.long_queue
     owner = choice.user_id
-    untold = partial(
+    unnotified = partial(
         notification_prefs.waiting_unnotified,
         owner=owner,
         since=since,
         event=LONG_QUEUE,
         limit=LONG_QUEUES_A_DAY,
     )
-    found = deps.db.read(untold)
-    if not found or not _ways(deps, choice):
+    found = deps.db.read(unnotified)
+    if not found or not _channels(deps, choice):
         return 0
 
     def write(tx: Tx) -> int:
-        told = _told(tx, owner, LONG_QUEUE, now - timedelta(days=1))
-        late = [jobs.get_job(tx, job_id) for job_id in found[: max(0, LONG_QUEUES_A_DAY - told)]]
+        count = _count_notified(tx, owner, LONG_QUEUE, now - timedelta(days=1))
+        late = [jobs.get_job(tx, job_id) for job_id in found[: max(0, LONG_QUEUES_A_DAY - count)]]
         return sum(
             _long_queue(tx, deps, choice, job, now)
             for job in late
@@ -211,7 +210,7 @@ def _long_queues(deps: Deps, choice: Choice, now: datetime) -> int:
 
 
 def _long_queue(tx: Tx, deps: Deps, choice: Choice, job: Job, now: datetime) -> int:
-    params = _about(deps, job, LONG_QUEUE, now, _say(job.reason, choice.lang))
+    params = _about(deps, job, LONG_QUEUE, now, _text(job.reason, choice.lang))
     waited = int((now - job.waiting_since).total_seconds() // 60)
     key = f"{job.id}.{job.attempt}"
     return _put(tx, deps, choice, LONG_QUEUE, {**params, "waited": waited}, key, now)
@@ -232,14 +231,14 @@ def _quota(deps: Deps, choice: Choice, now: datetime) -> int:
     }
     day = now.astimezone(deps.settings.zone).date().isoformat()
     key = f"{owner}.{day}"
-    ids = [f"{kind}.{QUOTA_80}.{key}" for kind, _ in _ways(deps, choice)]
+    ids = [f"{kind}.{QUOTA_80}.{key}" for kind, _ in _channels(deps, choice)]
     if deps.db.read(lambda tx: all(outbox.get(tx, id) is not None for id in ids)):
         return 0
     return deps.db.write(lambda tx: _put(tx, deps, choice, QUOTA_80, params, key, now))
 
 
-def _told(tx: Tx, owner: str, event: str, since: datetime) -> int:
-    """How often an event was told, whichever way it was told most."""
+def _count_notified(tx: Tx, owner: str, event: str, since: datetime) -> int:
+    """How often an event was sent, by the channel that sent it most often."""
     counts = (outbox.count_since(tx, owner, f"{kind}_{event}", since) for kind in (MAIL, WEBHOOK))
     return max(counts)
 
@@ -255,7 +254,7 @@ def _put(
     *,
     taken_for: timedelta | None = None,
 ) -> int:
-    """One row for every way that is chosen; how many of them are new."""
+    """One row for every chosen channel; the number of new rows."""
     return sum(
         outbox.put(
             tx,
@@ -269,23 +268,23 @@ def _put(
             id=f"{kind}.{event}.{key}",
             taken_for=taken_for,
         )
-        for kind, address in _ways(deps, choice)
+        for kind, address in _channels(deps, choice)
     )
 
 
-def _ways(deps: Deps, choice: Choice) -> list[tuple[str, str]]:
-    """Kind and address of everything that is chosen and possible.
+def _channels(deps: Deps, choice: Choice) -> list[tuple[str, str]]:
+    """Kind and address of every channel that is chosen and possible.
 
     The row of a webhook has only the host: the rest of such a URL is often a secret.
     """
     from paddlecloud.server.services.notifications import _webhook as webhook  # noqa: PLC0415 - for those who chose only
 
-    ways = []
+    channels = []
     if choice.wishes.mail and choice.email and deps.settings.mail.host:
-        ways.append((MAIL, choice.email))
+        channels.append((MAIL, choice.email))
     if choice.wishes.webhook:
-        ways.append((WEBHOOK, webhook.parse(choice.wishes.webhook, private=True).host))
-    return ways
+        channels.append((WEBHOOK, webhook.parse(choice.wishes.webhook, private=True).host))
+    return channels
 
 
 def _about(deps: Deps, job: Job, event: str, now: datetime, reason: str) -> dict[str, str | int]:
@@ -301,7 +300,7 @@ def _about(deps: Deps, job: Job, event: str, now: datetime, reason: str) -> dict
     }
 
 
-def _say(reason: Reason | None, lang: str) -> str:
+def _text(reason: Reason | None, lang: str) -> str:
     return render(reason.code, reason.params, lang) if reason else ""
 
 
@@ -340,7 +339,7 @@ def _context(user_id: str) -> bytes:
     return f"webhook {user_id}".encode()
 
 
-def _tried(deps: Deps, row: Outgoing) -> Told:
+def _tried(deps: Deps, row: Outgoing) -> DeliveryResult:
     """Send a test once; it is not tried again."""
     now = deps.clock()
     try:
@@ -348,9 +347,9 @@ def _tried(deps: Deps, row: Outgoing) -> Told:
     except PaddleCloudError as error:
         reason = reason_of(error)
         deps.db.write(lambda tx: outbox.give_up(tx, row.id, reason, now), durable=False)
-        return Told(kind=row.kind, error=error)
+        return DeliveryResult(kind=row.kind, error=error)
     deps.db.write(lambda tx: outbox.sent(tx, row.id, now), durable=False)
-    return Told(kind=row.kind, error=None)
+    return DeliveryResult(kind=row.kind, error=None)
 
 
 def reason_of(error: PaddleCloudError) -> Reason:

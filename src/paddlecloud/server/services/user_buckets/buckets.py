@@ -1,9 +1,9 @@
-"""Jobs whose files, outputs and logs lie in their owner's own bucket (`public_bos=0`).
+"""Jobs whose files, outputs and logs are in their owner's bucket (`public_bos=0`).
 
-At submit the keys are tried, the directory is listed once and kept as a snapshot, and the keys are
-sealed into the job's row, all of it or nothing. Afterwards the bucket of a job is opened with those
-keys (or, when they are refused, with those of another job of its owner), here and nowhere else:
-neither a node nor an answer ever has them. Logs are the affair of `private_logs`.
+At submit the keys are checked, the directory is listed once and stored as a snapshot, and the keys
+are encrypted into the job's row, in one transaction. Afterwards only this module opens the bucket
+with those keys (or, if they are refused, with those of another job of its owner): neither a machine
+nor a response ever has them. Logs are copied by `logs`.
 """
 
 from __future__ import annotations
@@ -49,44 +49,44 @@ T = TypeVar("T")
 
 MOST_FILES = 100_000
 GOOD_FOR = timedelta(hours=1)
-"""How long an address may be used after it was given out."""
+"""How long a presigned URL is valid."""
 OTHER_JOBS = 200
-"""Of one owner, the newest, among which keys are looked for when those of a job are refused."""
+"""Newest jobs of an owner that are searched for other keys if those of a job are refused."""
 OTHER_PAIRS = 3
-"""So many are tried, each by a request."""
+"""Pairs of keys that are tried, each with one request."""
 _DENIED = "store_denied"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Listed:
-    """The files of a directory in a bucket at one moment."""
+    """The files of a directory in a bucket when it was listed."""
 
     snapshot: Snapshot
     tags: rows.Tags
 
 
 def listed(deps: Deps, owner: str, spec: JobSpec, request: SubmitRequest) -> Listed:
-    """The files that a job would get, after its keys were tried.
+    """Check the keys of a job and list its files.
 
-    A job that names a snapshot wants these very files: Conflict when they changed since.
+    If the job names a snapshot, its files must not have changed since: Conflict otherwise.
     """
     from paddlecloud.stores import user_bucket  # noqa: PLC0415 - 20 ms of http and xml
 
     place, keys = user_bucket.parse_bos_url(spec.bos_url), _keys(request)
-    door, proxies = deps.settings.private_store.door, deps.settings.proxies
+    endpoint, proxies = deps.settings.private_store.door, deps.settings.proxies
     try:
-        user_bucket.check_user_bucket(place, keys, endpoint=door, proxies=proxies)
+        user_bucket.check_user_bucket(place, keys, endpoint=endpoint, proxies=proxies)
         stats = user_bucket.list_user_bucket(
-            place, keys, most=MOST_FILES, endpoint=door, proxies=proxies
+            place, keys, most=MOST_FILES, endpoint=endpoint, proxies=proxies
         )
     except Unreachable as error:
-        # Whoever submits would rather hear it now than after some more tries.
+        # Not retried: the user who submits gets the error at once.
         raise Refused(error.code, **error.params) from error
     found = _listed(place, stats)
     if spec.snapshot is None or spec.snapshot == found.snapshot.id:
         return found
     wanted = deps.db.read(lambda tx: _kept(tx, owner, spec.snapshot or ""))
-    # A file of the same mark may be in another place of the directory, if that is another one.
+    # A file with the same mark may have another path, if the directory is another one.
     changed = [kept[0] for name, kept in wanted.tags.items() if found.tags.get(name) != kept]
     if changed:
         raise Conflict(
@@ -96,7 +96,7 @@ def listed(deps: Deps, owner: str, spec: JobSpec, request: SubmitRequest) -> Lis
 
 
 def addresses(deps: Deps, asked: PrivateAddressesRequest) -> list[str]:
-    """Where to PUT these files of the directory."""
+    """Presigned URLs to PUT these files of the directory."""
     with opened(deps, asked) as store:
         now = deps.clock()
         return [store.presign_write(path, good_for=GOOD_FOR, now=now) for path in asked.paths]
@@ -104,36 +104,35 @@ def addresses(deps: Deps, asked: PrivateAddressesRequest) -> list[str]:
 
 @contextmanager
 def opened(deps: Deps, asked: WithKeys) -> Iterator[S3Store]:
-    """The directory for which a request brought keys; what goes wrong there is told in terms of
-    its owner."""
+    """The directory that a request has keys for; errors name the user's bucket."""
     from paddlecloud.stores import user_bucket  # noqa: PLC0415 - 20 ms of http and xml
 
     place = user_bucket.parse_bos_url(asked.bos_url)
     if not deps.settings.private_store.enabled:
         raise Refused("private_store_off", bos_url=asked.bos_url)
-    door = deps.settings.private_store.door
+    endpoint = deps.settings.private_store.door
     store = user_bucket.open_user_bucket(
-        place, _keys(asked), endpoint=door, proxies=deps.settings.proxies
+        place, _keys(asked), endpoint=endpoint, proxies=deps.settings.proxies
     )
     try:
-        with user_bucket.user_bucket_errors(place, door):
+        with user_bucket.user_bucket_errors(place, endpoint):
             yield store
     finally:
         store.close()
 
 
 def bucket_of(deps: Deps, job: Job) -> S3Store:
-    """The directory that `bos_url` of this job names, opened with the keys it came with."""
+    """The directory that `bos_url` of this job names, opened with the job's keys."""
     return deps.caches.open_buckets.load(job.id, lambda: _open(deps, job, _keys_of(deps, job)))
 
 
 def ask_bucket(deps: Deps, job: Job, ask: Callable[[S3Store], T]) -> T:
-    """What `ask` has from the bucket of this job.
+    """The result of `ask` with the bucket of this job.
 
-    Keys are replaced, and results are kept for longer: when those of the job are refused, those of
-    its owner's other jobs in the same bucket are tried, the newest first, and stay in use.
+    Keys are replaced while results are kept: if those of the job are refused, those of the owner's
+    other jobs in the same bucket are tried, newest first, and stay in use.
     """
-    with in_its_terms(deps, job):
+    with bucket_errors(deps, job):
         try:
             return ask(bucket_of(deps, job))
         except Refused as error:
@@ -155,8 +154,8 @@ def ask_bucket(deps: Deps, job: Job, ask: Callable[[S3Store], T]) -> T:
 
 
 @contextmanager
-def in_its_terms(deps: Deps, job: Job) -> Iterator[None]:
-    """What goes wrong with the bucket of this job is told in terms of its owner."""
+def bucket_errors(deps: Deps, job: Job) -> Iterator[None]:
+    """Translates errors of the bucket of this job to messages that name it."""
     from paddlecloud.stores import user_bucket  # noqa: PLC0415 - 20 ms of http and xml
 
     place = user_bucket.parse_bos_url(job.spec.bos_url)
@@ -166,9 +165,9 @@ def in_its_terms(deps: Deps, job: Job) -> Iterator[None]:
     except Refused as error:
         if error.code != "private_store_denied":
             raise
-        # Not those that its owner has today: whoever checks these finds nothing wrong.
-        told = {"bos_url": job.spec.bos_url, "detail": error.params["detail"]}
-        raise Refused("private_job_keys", **told) from error
+        # The keys of the job, not those that its owner has today, which may be fine.
+        params = {"bos_url": job.spec.bos_url, "detail": error.params["detail"]}
+        raise Refused("private_job_keys", **params) from error
 
 
 def tags_of(deps: Deps, job: Job) -> rows.Tags:
@@ -185,8 +184,8 @@ def tags_of(deps: Deps, job: Job) -> rows.Tags:
 
 
 def mark_of(deps: Deps, job: Job, path: str) -> str | None:
-    """The mark of the file of the job at this path. Whoever downloads all asks for each, and not
-    every time are all of them looked through."""
+    """The mark of the job's file at this path; cached, because a download requests one file after
+    the other."""
 
     def find() -> dict[str, str]:
         return {known: mark for mark, (known, _) in tags_of(deps, job).items()}
@@ -195,7 +194,7 @@ def mark_of(deps: Deps, job: Job, path: str) -> str | None:
 
 
 def content(deps: Deps, job: Job, name: str, offset: int = 0, length: int | None = None) -> Reader:
-    """The file of this mark as it was when the job was submitted; Conflict if it is no more."""
+    """The file with this mark as it was at submit; Conflict if it has changed."""
     found = tags_of(deps, job).get(name)
     if found is None:
         raise NotFound("file_missing", path=name[:100])
@@ -203,8 +202,7 @@ def content(deps: Deps, job: Job, name: str, offset: int = 0, length: int | None
     try:
         return ask_bucket(deps, job, lambda store: store.read(path, offset, length, tag=tag))
     except (Conflict, NotFound):
-        told = {"path": path, "bos_url": job.spec.bos_url}
-        raise Conflict("private_file_changed", **told) from None
+        raise Conflict("private_file_changed", path=path, bos_url=job.spec.bos_url) from None
 
 
 def _listed(place: BosLocation, stats: list[Stat]) -> Listed:
@@ -218,22 +216,22 @@ def _listed(place: BosLocation, stats: list[Stat]) -> Listed:
     try:
         return Listed(snapshot=snapshot_of(entries), tags=tags)
     except Invalid as error:
-        told = caused("private_object_name", error.code, error.params, bos_url=place.bos_url)
-        raise Invalid(told.code, **told.params) from error
+        reason = caused("private_object_name", error.code, error.params, bos_url=place.bos_url)
+        raise Invalid(reason.code, **reason.params) from error
 
 
 def found_files(spec: JobSpec, files: Listed) -> Reason:
     """How many files the bucket has for this job, for its owner."""
     snapshot = files.snapshot
     size, bos_url = format_size(snapshot.size), spec.bos_url
-    told: dict[str, str | int | float | None] = {
+    params: dict[str, str | int | float | None] = {
         "files": len(snapshot.entries),
         "size": size,
         "bos_url": bos_url,
     }
     by_count = {0: "private_files_none", 1: "private_files_found_one"}
     code = by_count.get(len(snapshot.entries), "private_files_found")
-    return Reason(code=code, params=told)
+    return Reason(code=code, params=params)
 
 
 def _kept(tx: Tx, owner: str, snapshot_id: str) -> Listed:
@@ -263,7 +261,7 @@ def sealed_keys(deps: Deps, owner: str, spec: JobSpec, request: SubmitRequest) -
 
 
 def _context(owner: str, bos_url: str) -> bytes:
-    """A sealed pair that is copied to another user, or to another bucket, does not open there."""
+    """Binds encrypted keys to their user and bucket: they cannot be decrypted for another one."""
     return f"bos {owner} {bos_url}".encode()
 
 
@@ -271,12 +269,12 @@ def _open(deps: Deps, job: Job, keys: Keys) -> S3Store:
     from paddlecloud.stores import user_bucket  # noqa: PLC0415 - 20 ms of http and xml
 
     place = user_bucket.parse_bos_url(job.spec.bos_url)
-    door, proxies = deps.settings.private_store.door, deps.settings.proxies
-    return user_bucket.open_user_bucket(place, keys, endpoint=door, proxies=proxies)
+    endpoint, proxies = deps.settings.private_store.door, deps.settings.proxies
+    return user_bucket.open_user_bucket(place, keys, endpoint=endpoint, proxies=proxies)
 
 
 def _keys_of(deps: Deps, job: Job) -> Keys:
-    """The keys that a job came with."""
+    """The keys of a job."""
     from paddlecloud.stores.s3.sigv4 import Keys  # noqa: PLC0415 - as the store itself
 
     sealed = deps.db.read(lambda tx: rows.sealed_keys(tx, job.id))
@@ -289,7 +287,7 @@ def _keys_of(deps: Deps, job: Job) -> Keys:
 
 
 def _other_keys(deps: Deps, job: Job) -> Iterator[Keys]:
-    """The newest few pairs with which its owner came to this bucket otherwise."""
+    """The newest other keys of its owner for this bucket."""
     here, known = split_bos_url(job.spec.bos_url), [_keys_of(deps, job)]
     for other in deps.db.read(lambda tx: _with_keys(tx, job.owner)):
         there = split_bos_url(other.spec.bos_url)

@@ -24,7 +24,7 @@ from paddlecloud.model.files.bos_url import plain_bos_url
 from paddlecloud.model.jobs.job import Job
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.services.transfer import open_uploads
-from paddlecloud.server.services.user_buckets.buckets import bucket_of, in_its_terms
+from paddlecloud.server.services.user_buckets.buckets import bucket_errors, bucket_of
 from paddlecloud.server.services.user_buckets.logs import bucket_name, fell_silent
 from paddlecloud.server.services.user_buckets.uploads import ROOT
 from paddlecloud.stores.base import Stat
@@ -78,7 +78,7 @@ def _drop(deps: Deps, stat: Stat, directories: Mapping[str, Job], given_up: set[
         known = deps.store.stat(stat.path)
         if known is None or known.modified >= now - ABANDONED:
             return False
-        with in_its_terms(deps, job), prompt_if(True):
+        with bucket_errors(deps, job), prompt_if(True):
             bucket_of(deps, job).drop_parts(begun.path, begun.upload)
     except (PaddleCloudError, OSError) as error:
         if isinstance(error, Unreachable):

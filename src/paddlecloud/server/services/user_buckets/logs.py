@@ -20,7 +20,7 @@ from paddlecloud.server.deps import Deps
 from paddlecloud.server.events import SCHEDULE_CHANNEL
 from paddlecloud.server.http.executors import later_for_agent
 from paddlecloud.server.services.files.job_files import Place, log_path, place_of, user_root
-from paddlecloud.server.services.user_buckets.buckets import ask_bucket, bucket_of, in_its_terms
+from paddlecloud.server.services.user_buckets.buckets import ask_bucket, bucket_errors, bucket_of
 from paddlecloud.stores.base import CanLocalPath
 from paddlecloud.stores.deadline import prompt_if
 
@@ -56,8 +56,8 @@ def are_aside(deps: Deps, job: Job) -> bool:
 
 
 def _set_aside(deps: Deps, job: Job) -> None:
-    """May be repeated, also by several at once: whoever comes late stops at the first file, because
-    the next attempt has begun. Given up for now, it is tried again."""
+    """Idempotent, also if several servers run it at once: a late one stops at the first file,
+    because the next attempt has started. After a failure it is retried."""
     key = job.id, job.attempt
     try:
         _move_all(deps, job)
@@ -95,15 +95,15 @@ def _is_due(deps: Deps, job: Job) -> bool:
 
 
 def _move(place: Place, source: str, target: str, is_due: Callable[[], bool]) -> bool:
-    """False if it is not due any more. That is asked when the file is open: no later one is read
-    then, however long the bucket is silent. What has been replaced since is not deleted."""
+    """False if it is not due any more. That is checked after the file was opened, so a file of the
+    next attempt is never read. A file that was replaced since is not deleted."""
     with place.store.read(source) as reader:
         if not is_due():
             return False
         copied = place.store.write(target, reader, modified=reader.stat.modified)
         if copied.size != reader.length:
             raise Retry("body_cut", size=copied.size)
-    with prompt_if(True):  # in minutes of waiting it could be replaced after the look at it
+    with prompt_if(True):  # a long wait could replace the file after the check
         now = place.store.stat(source)
         if now is not None and (now, now.tag) == (reader.stat, reader.stat.tag):
             place.store.delete(source)
@@ -124,14 +124,13 @@ BACK_OFF = (
 """After the first failed try to copy logs, or silence of a bucket, the second, and so on; the last
 one is repeated."""
 
-_LOG_PIECE = 1024 * 1024
+_LOG_CHUNK = 1024 * 1024
 
 
 def copy_logs(deps: Deps, now: datetime) -> None:
-    """Bring the logs of attempts that are over to their buckets.
+    """Copy the logs of attempts that are over to their buckets.
 
-    May be killed at any line: a log that is copied twice is the same file, and an attempt counts
-    only when all of its logs are there.
+    Idempotent: an attempt counts as copied only when all of its logs are there.
     """
     while True:
         found = deps.db.read(lambda tx: rows.to_copy(tx, now, COPY_BATCH))
@@ -145,7 +144,7 @@ def bucket_name(job: Job) -> str:
 
 
 def fell_silent(deps: Deps, job: Job, error: PaddleCloudError) -> datetime:
-    """Leave the bucket of this job alone for a while, longer each time; until when."""
+    """Do not call the bucket of this job for a while, longer each time; until when."""
     before = deps.caches.silent_buckets.get(bucket_name(job))
     times = 0 if before is None else before.times
     now = deps.clock()
@@ -156,8 +155,8 @@ def fell_silent(deps: Deps, job: Job, error: PaddleCloudError) -> datetime:
 
 
 def _try_to_copy(deps: Deps, row: rows.ToCopy, now: datetime) -> bool:
-    """Whether the bucket of this job was asked: one that does not answer is left alone, for all of
-    its jobs, because one silence takes long and the logs of others stand in line behind it."""
+    """Whether the bucket of this job was called. One that does not respond is skipped for all its
+    jobs, because its timeout delays the logs of other users."""
     job = deps.db.read(partial(jobs.get_job, job_id=row.job_id))
     if job is None:
         return True
@@ -169,7 +168,7 @@ def _try_to_copy(deps: Deps, row: rows.ToCopy, now: datetime) -> bool:
     try:
         with prompt_if(True):
             ask_bucket(deps, job, lambda store: store.probe())
-        with in_its_terms(deps, job):
+        with bucket_errors(deps, job):
             _copy_job(deps, job, row.copied, now)
         deps.caches.silent_buckets.pop(name)
     except PaddleCloudError as error:
@@ -182,13 +181,13 @@ def _try_to_copy(deps: Deps, row: rows.ToCopy, now: datetime) -> bool:
 
 
 def _began_since(job: Job, quiet: SilentBucket) -> bool:
-    """Whether a job got its files from the bucket since that did not answer: it answers again."""
+    """Whether a job got its files from the bucket since then: it responds again."""
     return job.started_at is not None and job.started_at > quiet.since
 
 
 def _note_trouble(deps: Deps, job: Job, error: PaddleCloudError, due: datetime) -> None:
-    told = {"bos_url": job.spec.bos_url}  # the error may be that of another job of this bucket
-    reason = caused("private_logs_wait", error.code, {**error.params, **told}, **told)
+    own = {"bos_url": job.spec.bos_url}  # the error may be that of another job of this bucket
+    reason = caused("private_logs_wait", error.code, {**error.params, **own}, **own)
     deps.db.write(lambda tx: rows.record_problem(tx, job.id, reason, due))
 
 
@@ -203,8 +202,8 @@ def _copy_job(deps: Deps, job: Job, copied: int, now: datetime) -> None:
         deps.db.write(partial(rows.record_copied, job_id=job.id, attempt=number, done=False))
     if job.final:
         with suppress(PaddleCloudError):
-            # Keys that may not do this are good all the same: what is left costs room, no results.
-            # Nobody goes on with anything here, whatever the clock of the bucket says.
+            # Keys without this permission are fine: leftovers cost space, not results. Nothing of
+            # this job is uploaded any more, whatever the clock of the bucket shows.
             store.sweep(now + timedelta(days=1), f"{output_root(job.id)}/")
         deps.db.write(partial(rows.record_copied, job_id=job.id, attempt=last, done=True))
 
@@ -215,8 +214,8 @@ def _copy_attempt(deps: Deps, job: Job, attempt: Attempt, store: S3Store) -> Non
         file = deps.logs.open(path)
         if file is not None:
             size = file.size()
-            pieces = (
-                file.read(offset, min(_LOG_PIECE, size - offset))
-                for offset in range(0, size, _LOG_PIECE)
+            chunks = (
+                file.read(offset, min(_LOG_CHUNK, size - offset))
+                for offset in range(0, size, _LOG_CHUNK)
             )
-            store.write(path.removeprefix(f"{user_root(job.owner)}/"), pieces)
+            store.write(path.removeprefix(f"{user_root(job.owner)}/"), chunks)
