@@ -16,7 +16,7 @@ from paddlecloud.db.tables.agents import Agent
 from paddlecloud.db.tables.user_buckets import Tags
 
 if TYPE_CHECKING:
-    from paddlecloud.server.services.agents.orders import Assigned
+    from paddlecloud.server.services.agents.assignment import Assigned
     from paddlecloud.server.services.files.referenced_blobs import ReferencedBlobs
     from paddlecloud.server.services.user_buckets.logs import SilentBucket
     from paddlecloud.stores.s3.store import S3Store

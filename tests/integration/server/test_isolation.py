@@ -27,7 +27,7 @@ from paddlecloud.model.jobs.job import ExitCause, JobType
 from paddlecloud.model.policy.pool import Pool
 from paddlecloud.server.deps import utc_now
 from paddlecloud.server.http.app import App
-from paddlecloud.server.services.agents import orders
+from paddlecloud.server.services.agents import lost_agents, orders
 from paddlecloud.server.services.placement import isolation
 from paddlecloud.server.settings import Settings
 from paddlecloud.testing import SignedCaller
@@ -236,7 +236,7 @@ def test_a_job_whose_machine_is_gone_goes_on_from_what_was_shipped(team: Team) -
     place = team.world.deps.settings.store_dir / f"users/alice/output/{job}/rank-0/ckpt/n"
     eventually(place.exists)
     lose_the_machine(team, job)
-    orders.mark_lost(team.world.deps, NODE)
+    lost_agents.mark_lost(team.world.deps, NODE)
     other = team.home / "agent-2"
     again = {"local": team.machine(other)}
     team.world.deps = replace(team.world.deps, backends=again)

@@ -11,6 +11,7 @@ import pytest
 from paddlecloud.model.errors import Conflict
 from paddlecloud.server.loops.reconcile import Watch
 from paddlecloud.server.routes import agent as agent_routes
+from paddlecloud.server.services.agents import lost_agents
 from paddlecloud.server.services.agents import orders as agents_orders
 from paddlecloud.testing import item
 from tests.integration.server.conftest import MakeWorld
@@ -264,7 +265,7 @@ def test_who_speaks_on_after_being_given_up_is_stale(world: World) -> None:
     job_id, order = world.placed()
     world.agent.start(order)
     assert [world.agent.log(order, 2 * n, b"a\n") for n in range(3)] == [2, 4, 6]
-    agents_orders.mark_lost(world.deps, world.agent.name)
+    lost_agents.mark_lost(world.deps, world.agent.name)
     more = item(order, log={"offset": 6, "length": 2})
     answer = world.agent.report(more, log=b"b\n")
     assert (answer["acks"], answer["stale"]) == ([], [order["replica"]])

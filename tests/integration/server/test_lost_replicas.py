@@ -14,7 +14,7 @@ from paddlecloud.db.tables import agents as rows
 from paddlecloud.model.errors import Retry
 from paddlecloud.server.http.app import App
 from paddlecloud.server.loops.reconcile import Watch
-from paddlecloud.server.services.agents import orders as agents_orders
+from paddlecloud.server.services.agents import lost_agents
 from paddlecloud.server.settings import Settings
 from paddlecloud.testing import item
 from tests.integration.server.conftest import MakeWorld
@@ -25,7 +25,7 @@ def lost(world: World, **changes: Any) -> tuple[str, dict[str, Any]]:
     """A job that ran, and whose agent was not heard of any more."""
     job_id, order = world.placed(**changes)
     world.agent.start(order)
-    agents_orders.mark_lost(world.deps, "node-0")
+    lost_agents.mark_lost(world.deps, "node-0")
     return job_id, order
 
 
@@ -64,7 +64,7 @@ def test_a_machine_that_was_heard_of_meanwhile_stays_a_place(world: World) -> No
     (before,) = world.deps.db.read(rows.list_agents)
     world.clock.move(minutes=1)
     world.agent.poll()
-    agents_orders.mark_lost(world.deps, "node-0", before.seen_at)
+    lost_agents.mark_lost(world.deps, "node-0", before.seen_at)
     world.clock.move(seconds=5)
     world.plan()
     assert world.look(job_id)["attempts"] == 2
@@ -105,7 +105,7 @@ def test_a_job_that_is_killed_while_its_machine_is_silent_may_still_run(world: W
     job_id, order = world.placed()
     world.agent.start(order)
     world.user.post(f"/api/v1/jobs/{job_id}/kill")
-    agents_orders.mark_lost(world.deps, "node-0")
+    lost_agents.mark_lost(world.deps, "node-0")
     job = world.look(job_id)
     assert job["job_status"] == "killed"
     assert "lost contact with machine node-0" in job["error_msg"]
@@ -177,7 +177,7 @@ def test_the_last_lines_of_a_lost_job_are_told(world: World) -> None:
     job_id, order = world.placed()
     world.agent.start(order)
     world.agent.log(order, 0, b"epoch 1\nepoch 2\n")
-    agents_orders.mark_lost(world.deps, "node-0")
+    lost_agents.mark_lost(world.deps, "node-0")
     assert world.look(job_id)["failure"]["last_lines"] == ["epoch 1", "epoch 2"]
 
 

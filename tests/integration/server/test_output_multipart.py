@@ -19,8 +19,8 @@ from paddlecloud.model.files.etag import LEAST_PART, joined_tag
 from paddlecloud.server.caches import Caches
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.schemas.transfer import JoinRequest, OutputParts, OutputPartsRequest
-from paddlecloud.server.services.agents import orders
-from paddlecloud.server.services.agents.orders import Assigned
+from paddlecloud.server.services.agents import assignment
+from paddlecloud.server.services.agents.assignment import Assigned
 from paddlecloud.server.services.files import retention
 from paddlecloud.server.services.transfer import output_uploads
 from paddlecloud.server.services.transfer.output_uploads import OutputUpload, sending_root
@@ -45,7 +45,7 @@ class Worker:
         self.world, self.deps, self.bucket = world, deps, bucket
         order = world.agent.order(job_id)
         self.job = world.job(job_id)
-        self.assigned = orders.upload(deps, NODE, order["replica"], order["fence"])
+        self.assigned = assignment.for_upload(deps, NODE, order["replica"], order["fence"])
         self.opened = [deps]
 
     def another_server(self) -> Deps:

@@ -22,7 +22,7 @@ from paddlecloud.model.errors import PaddleCloudError, Retry, StaleFence, Unreac
 from paddlecloud.net.connection_pool import Pool
 from paddlecloud.server.routes import agent_outputs as routes
 from paddlecloud.server.schemas.transfer import JoinRequest
-from paddlecloud.server.services.agents import orders
+from paddlecloud.server.services.agents import assignment
 from paddlecloud.server.services.transfer import output_uploads
 from paddlecloud.server.services.transfer.output_uploads import OutputUpload, sending_root
 from paddlecloud.stores.directory.safe_open import SCRATCH
@@ -224,7 +224,7 @@ def test_one_that_ends_while_the_digest_is_taken_gives_no_name(agent: Agent) -> 
         query = {"fence": agent.tracked.fence, "upload": given["upload"], "number": number}
         agent.line.call("PUT", agent.path("part"), body, query)
     deps = agent.world.deps
-    assigned = orders.upload(deps, NODE, agent.tracked.id, agent.tracked.fence)
+    assigned = assignment.for_upload(deps, NODE, agent.tracked.id, agent.tracked.fence)
     asked = JoinRequest(upload=given["upload"], size=len(DATA), sha256=SHA256)
 
     def no_longer() -> None:
@@ -240,7 +240,7 @@ def test_one_that_ends_while_the_digest_is_taken_gives_no_name(agent: Agent) -> 
 def test_two_that_end_it_at_the_same_time_both_hear_that_it_is_there(agent: Agent) -> None:
     given = agent.asks()
     deps = agent.world.deps
-    assigned = orders.upload(deps, NODE, agent.tracked.id, agent.tracked.fence)
+    assigned = assignment.for_upload(deps, NODE, agent.tracked.id, agent.tracked.fence)
     asked = JoinRequest(upload=given["upload"], size=len(DATA), sha256=SHA256)
     for number in range(1, COUNT + 1):
         upload = OutputUpload(deps, assigned, "output/big")
@@ -260,7 +260,7 @@ def test_an_end_of_another_content_is_none(agent: Agent) -> None:
     assert agent.puts() == SHA256
     upload = agent.asks()["upload"]
     deps = agent.world.deps
-    assigned = orders.upload(deps, NODE, agent.tracked.id, agent.tracked.fence)
+    assigned = assignment.for_upload(deps, NODE, agent.tracked.id, agent.tracked.fence)
     other = JoinRequest(upload=upload, size=len(DATA), sha256="0" * 64)
     told = raised(lambda: output_uploads.finish(deps, assigned, "output/big", other, lambda: None))
     assert told.code == "upload_missing"
@@ -302,7 +302,7 @@ def test_a_smaller_file_and_one_that_does_not_fit(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert agent.asks(size=PART - 1)["upload"] == ""
-    monkeypatch.setattr(agent.world.deps.store, "room", lambda: len(DATA) - 1)
+    monkeypatch.setattr(agent.world.deps.store, "free_bytes", lambda: len(DATA) - 1)
     told = raised(agent.puts)
     assert told.code == "store_full"
     assert agent.unfinished() == []
@@ -316,7 +316,7 @@ def test_holes_take_no_room(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> No
         file.seek((COUNT - 1) * PART)
         file.write(b"and more\n")
     os.utime(agent.file, (WHEN, WHEN))
-    monkeypatch.setattr(agent.world.deps.store, "room", lambda: PART)
+    monkeypatch.setattr(agent.world.deps.store, "free_bytes", lambda: PART)
     assert raised(agent.asks).code == "store_full", "an agent of before does not tell of them"
     assert raised(lambda: agent.asks(allocated=PART + 1)).code == "store_full"
     assert agent.puts() == hashlib.sha256(data).hexdigest()

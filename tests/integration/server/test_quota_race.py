@@ -40,7 +40,7 @@ from paddlecloud.server.deps import Deps
 from paddlecloud.server.loops.schedule import Schedule
 from paddlecloud.server.schemas.agent import ExitNote, Report, ReportItem
 from paddlecloud.server.schemas.jobs import SubmitRequest
-from paddlecloud.server.services.agents import orders
+from paddlecloud.server.services.agents import reports
 from paddlecloud.server.services.jobs import submit as submit_service
 from paddlecloud.server.services.placement import apply
 from paddlecloud.server.settings import Settings
@@ -140,8 +140,8 @@ def finish(deps: Deps, attempt: Attempt) -> None:
     ended = ExitNote(cause="exit", log_size=0, exit_code=0, started_at=time.time(), ran=0.01)
     item = ReportItem(replica=replica.id, fence=attempt.fence, exited=ended)
     notes = Report(agent=replica.node, boot="boot", seq=1, items=[item])
-    noted = orders.note(deps, replica.node, notes, memoryview(b""))
-    deps.db.write(lambda tx: orders.take_in(tx, deps, noted), durable=noted.durable)
+    stored = reports.store_logs(deps, replica.node, notes, memoryview(b""))
+    deps.db.write(lambda tx: reports.apply(tx, deps, stored), durable=stored.durable)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -12,7 +12,7 @@ from paddlecloud.db.tables import jobs
 from paddlecloud.model.jobs.job import Resources, Role
 from paddlecloud.scheduler.view import Place, Slot
 from paddlecloud.server.loops.reconcile import Watch
-from paddlecloud.server.services.agents import orders
+from paddlecloud.server.services.agents import lost_agents
 from paddlecloud.server.services.files import job_files
 from paddlecloud.server.services.placement import apply, planner_input
 from paddlecloud.testing import item
@@ -212,7 +212,7 @@ def test_an_agent_that_is_heard_of_again_is_not_lost(world: World) -> None:
 def test_a_lost_agent_without_retries_fails_the_job_in_words(world: World) -> None:
     job_id, order = world.placed()
     world.agent.start(order)
-    orders.mark_lost(world.deps, "node-0")
+    lost_agents.mark_lost(world.deps, "node-0")
     view = world.look(job_id)
     assert view["job_status"] == "failed"
     assert "node-0" in view["error_msg"]

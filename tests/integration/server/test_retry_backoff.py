@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.server.services.agents import orders
+from paddlecloud.server.services.agents import lost_agents
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.world import World
 
@@ -65,11 +65,11 @@ def test_the_first_pause_is_a_setting(make_world: MakeWorld) -> None:
 def test_the_first_lost_machine_costs_no_time_and_the_second_does(world: World) -> None:
     job_id, order = world.placed(max_retries=3)
     world.agent.start(order)
-    orders.mark_lost(world.deps, "node-0")
+    lost_agents.mark_lost(world.deps, "node-0")
     world.agent.poll()
     assert runs(world, job_id)
     world.agent.start(world.agent.order(job_id))
-    orders.mark_lost(world.deps, "node-0")
+    lost_agents.mark_lost(world.deps, "node-0")
     world.agent.poll()
     assert not runs(world, job_id)
     world.clock.move(seconds=1)

@@ -530,7 +530,7 @@ def test_what_is_under_way_is_little_of_a_file(
 def test_a_file_that_no_parts_can_hold_is_refused(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(world.deps.store, "room", lambda: 2**60)
+    monkeypatch.setattr(world.deps.store, "free_bytes", lambda: 2**60)
     request = PartsRequest(sha256="0" * 64, size=blob_uploads.LARGEST_FILE)
     assert blob_uploads.begin(world.deps, "someone", request).part_size == blob_uploads.LARGEST_PART
     further = PartsRequest(sha256="1" * 64, size=blob_uploads.LARGEST_FILE + 1)
@@ -582,7 +582,7 @@ def test_to_an_object_store(
 def test_small_files_that_do_not_fit_together_are_refused_before_one_is_sent(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(world.deps.store, "room", lambda: 1000)
+    monkeypatch.setattr(world.deps.store, "free_bytes", lambda: 1000)
     world.snapshot({"a": b"a" * 600})
     with pytest.raises(StorageFull, match=r"2 files of 1\.2 KiB in total do not fit") as caught:
         world.snapshot({"b": b"b" * 600, "c": b"c" * 600})

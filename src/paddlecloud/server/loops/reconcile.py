@@ -30,7 +30,7 @@ from paddlecloud.server.deps import Deps
 from paddlecloud.server.loops._clock_jumps import Silences, Steps, Stopwatches
 from paddlecloud.server.loops.runner import Loop
 from paddlecloud.server.services.accounts import quota
-from paddlecloud.server.services.agents import orders
+from paddlecloud.server.services.agents import lost_agents, reports
 from paddlecloud.server.services.jobs.settle import current_attempt, settle, stop_replicas
 from paddlecloud.server.services.placement import apply, release
 
@@ -79,7 +79,7 @@ class Watch:
         for node, seconds in silent.items():
             if seconds > deps.settings.running.lost_after.total_seconds():
                 log.warning("no contact with agent %s for %.0f s: replicas lost", node, seconds)
-                orders.mark_lost(deps, node, contacts.get(node))
+                lost_agents.mark_lost(deps, node, contacts.get(node))
 
     def _end_overdue(
         self, deps: Deps, placed: Sequence[Job], now: datetime, passed: timedelta
@@ -146,7 +146,7 @@ def _settle_all(deps: Deps, now: datetime) -> list[Job]:
 
     unsettled, placed = deps.db.read(_unsettled)
     for job_id, attempt in unsettled:
-        tails = orders.last_bytes(deps, attempt) if attempt is not None else {}
+        tails = reports.last_bytes(deps, attempt) if attempt is not None else {}
         deps.db.write(partial(settle_one, job_id=job_id, tails=tails))
     return placed
 

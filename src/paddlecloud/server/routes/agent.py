@@ -48,7 +48,7 @@ from paddlecloud.server.schemas.agent import (
     UploadQuery,
 )
 from paddlecloud.server.schemas.transfer import ContentQuery
-from paddlecloud.server.services.agents import join, orders
+from paddlecloud.server.services.agents import assignment, join, orders, reports
 from paddlecloud.server.services.files import job_files, outputs, snapshots
 from paddlecloud.server.services.transfer import agent_inputs
 from paddlecloud.stores.base import Sink
@@ -98,15 +98,15 @@ async def report(deps: Deps, call: Call, request: Request) -> ReportAnswer:
     log_bytes = body[start:]
     blocks = len(log_bytes) > SMALL_REPORT or any(item.lost for item in notes.items)
     run = in_thread if blocks else deps.loop_writer.call
-    noted = await run(orders.note, deps, call.caller.node, notes, log_bytes)
-    if noted.tells:
-        work = partial(orders.take_in, deps=deps, noted=noted)
-        await deps.loop_writer.write(work, durable=noted.durable)
-    return noted.answer
+    stored = await run(reports.store_logs, deps, call.caller.node, notes, log_bytes)
+    if stored.has_changes:
+        work = partial(reports.apply, deps=deps, stored=stored)
+        await deps.loop_writer.write(work, durable=stored.durable)
+    return stored.answer
 
 
 def manifest(deps: Deps, call: Call) -> Response:
-    job = orders.live(deps, call.caller.node, call.query.replica).job
+    job = assignment.live(deps, call.caller.node, call.query.replica).job
     asked = call.path["snapshot_id"]
     if asked != job.spec.snapshot:
         raise NotFound("snapshot_unknown", snapshot=asked[:100])
@@ -134,7 +134,7 @@ async def _answer(deps: Deps, call: Call, replica: str, work: Work[T]) -> T:
 
 
 def _near(deps: Deps, call: Call, replica: str, work: Work[T]) -> tuple[Job, T | None]:
-    job = orders.live(deps, call.caller.node, replica).job
+    job = assignment.live(deps, call.caller.node, replica).job
     near = job_files.are_near(deps, job)
     return job, work(deps, call, job) if near else None
 

@@ -28,8 +28,8 @@ from paddlecloud.server.schemas.agent import (
     UploadAnswer,
 )
 from paddlecloud.server.schemas.transfer import OutputPartQuery, PartAnswer
-from paddlecloud.server.services.agents import orders
-from paddlecloud.server.services.agents.orders import Assigned
+from paddlecloud.server.services.agents import assignment
+from paddlecloud.server.services.agents.assignment import Assigned
 from paddlecloud.server.services.files import job_files, outputs
 from paddlecloud.server.services.transfer.open_uploads import Record
 from paddlecloud.server.services.transfer.output_uploads import OutputUpload
@@ -148,7 +148,7 @@ def output_name(call: Call) -> str:
 
 def assigned_to(deps: Deps, call: Call) -> Assigned:
     """The replica that a route is about; StaleFence if it may not send files now."""
-    return orders.upload(deps, call.caller.node, call.path["replica"], call.query.fence)
+    return assignment.for_upload(deps, call.caller.node, call.path["replica"], call.query.fence)
 
 
 ROUTES = (

@@ -30,7 +30,7 @@ from paddlecloud.server.schemas.transfer import (
     PrivateUpload,
     PrivateUploadRequest,
 )
-from paddlecloud.server.services.agents import orders
+from paddlecloud.server.services.agents import assignment
 from paddlecloud.server.services.jobs import submit
 from paddlecloud.server.services.transfer import agent_inputs, output_uploads
 from paddlecloud.server.services.user_buckets import buckets, uploads
@@ -43,7 +43,7 @@ _JOINING = ThreadPoolExecutor(max_workers=4, thread_name_prefix="join", initiali
 
 def contents(deps: Deps, call: Call) -> ContentsAnswer:
     body: ContentsRequest = call.body
-    job = orders.live(deps, call.caller.node, call.path["replica"]).job
+    job = assignment.live(deps, call.caller.node, call.path["replica"]).job
     return ContentsAnswer(contents=agent_inputs.contents(deps, job, body.sha256))
 
 

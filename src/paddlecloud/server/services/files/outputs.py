@@ -22,7 +22,7 @@ from paddlecloud.model.files.layout import log_directory, output_directory
 from paddlecloud.model.files.snapshot import check_path
 from paddlecloud.model.jobs.job import Job
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.services.agents.orders import Assigned
+from paddlecloud.server.services.agents.assignment import Assigned
 from paddlecloud.server.services.files.job_files import (
     Listed,
     Listing,

@@ -34,7 +34,7 @@ from paddlecloud.model.jobs.job import (
 from paddlecloud.model.jobs.states import JobState
 from paddlecloud.scheduler.view import Slot, WaitingJob
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.services.agents import orders
+from paddlecloud.server.services.agents import reports
 from paddlecloud.server.services.jobs.settle import current_attempt, settle
 from paddlecloud.server.services.placement import apply, planner_input
 from paddlecloud.server.services.placement._allocate import NotAvailable, allocate_replicas
@@ -69,7 +69,7 @@ def replace_failed(deps: Deps, now: datetime) -> None:
     """
     for each in deps.db.read(_running):
         if _needs_replacement(each.job, each.attempt):
-            tails = orders.last_bytes(deps, each.attempt)
+            tails = reports.last_bytes(deps, each.attempt)
             work = partial(_replace_in, deps=deps, job_id=each.job.id, now=now, tails=tails)
             _start(deps, deps.db.write(work), now)
 

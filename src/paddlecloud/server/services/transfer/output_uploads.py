@@ -23,7 +23,7 @@ from paddlecloud.model.files.etag import PART, part_size
 from paddlecloud.model.files.snapshot import is_digest
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.schemas.transfer import JoinRequest, OutputParts, OutputPartsRequest
-from paddlecloud.server.services.agents.orders import Assigned
+from paddlecloud.server.services.agents.assignment import Assigned
 from paddlecloud.server.services.files.job_files import place_of, user_root
 from paddlecloud.server.services.files.outputs import place_for
 from paddlecloud.server.services.transfer import open_uploads

@@ -1,7 +1,4 @@
-"""A replica with what its agent reports of it: the words on the wire, as the model has them.
-
-Whether the report counts, and what follows from it for the job, is not decided here.
-"""
+"""Converts a report item to the state of its replica. `reports` decides whether it counts."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from paddlecloud.server.schemas.agent import ExitNote, ReportItem
 
 
 def observed(replica: Replica, item: ReportItem) -> Replica:
-    """The replica as its agent tells of it now: it started, it is lost, it ended so."""
+    """The replica as its agent reports it now: started, lost or exited."""
     if item.started is not None:
         began = replica.started_at or _when(item.started.at)
         pid = item.started.pid
@@ -54,4 +51,4 @@ def _when(epoch: float | None) -> datetime | None:
     try:
         return None if epoch is None else datetime.fromtimestamp(epoch, UTC)
     except (ValueError, OverflowError, OSError):
-        return None  # a broken clock must not keep the end of a job from being told
+        return None  # a broken clock must not prevent the end of a job
