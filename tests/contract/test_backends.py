@@ -32,6 +32,7 @@ from paddlecloud.backends.base import (
 from paddlecloud.backends.local import Local
 from paddlecloud.backends.scripted import Script, Scripted
 from paddlecloud.model.errors import ConfigError, Refused, Retry
+from paddlecloud.model.policy.pool import ElasticLimits, elastic_nodes
 from paddlecloud.testing import a_job, an_attempt
 from tests.integration.server.process import end_agents
 from tests.integration.server.world import eventually
@@ -73,14 +74,23 @@ def local(tmp: Path) -> Iterator[Callable[[], Backend]]:
         end_agents(config)
 
 
+@contextmanager
+def elastic(_tmp: Path) -> Iterator[Callable[[], Backend]]:
+    """A place that makes machines on demand, whose agents join."""
+    one = create("scripted", Script(cpu=2, nodes=3, elastic=True, join=True), ServerContext())
+    yield lambda: one
+
+
 MAKERS = {"scripted": scripted, "local": local}
 
 
-@pytest.fixture(params=[kind for kind in KINDS if kind != "base"])
+@pytest.fixture(params=[*(kind for kind in KINDS if kind != "base"), "elastic"])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Backend]]:
     """Makes the backend; made twice it is the same place, as after a restart of the server."""
-    assert request.param in MAKERS, f"say in MAKERS how to make {request.param} for a test"
-    with MAKERS[request.param](tmp_path) as maker:
+    assert request.param in {*MAKERS, "elastic"}, (
+        f"say in MAKERS how to make {request.param} for a test"
+    )
+    with {**MAKERS, "elastic": elastic}[request.param](tmp_path) as maker:
         yield maker
 
 
@@ -95,8 +105,9 @@ def test_the_package_was_walked() -> None:
 
 def test_capacity_names_what_is_there_and_never_waits(backend: Backend) -> None:
     began = time.monotonic()
-    nodes = backend.capacity("")
+    found = backend.capacity("")
     assert time.monotonic() - began < AT_ONCE
+    nodes = elastic_nodes("pool", found) if isinstance(found, ElasticLimits) else found
     assert nodes
     assert len({node.id for node in nodes}) == len(nodes)
     for node in nodes:
@@ -250,7 +261,9 @@ def test_a_dead_agent_is_started_again(tmp_path: Path) -> None:
 
 def test_the_scripted_one_does_what_it_is_told() -> None:
     backend = Scripted(Script(start="refuse", nodes=2, gpu=3))
-    assert [(node.id, node.total.gpu) for node in backend.capacity("")] == [
+    nodes = backend.capacity("")
+    assert isinstance(nodes, tuple)
+    assert [(node.id, node.total.gpu) for node in nodes] == [
         ("scripted-0", 3),
         ("scripted-1", 3),
     ]

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Protocol, cast, runtime_checkable
 
 from paddlecloud.model.errors import ConfigError
 from paddlecloud.model.jobs.job import Attempt, Resources
-from paddlecloud.model.policy.pool import Node
+from paddlecloud.model.policy.pool import ElasticLimits, Node
 
 Handle = Mapping[str, str]
 """Has the name of the attempt (`attempt_name`) under NAME; the other keys are the backend's own.
@@ -84,9 +84,10 @@ class Backend(Protocol):
     needs_credentials: bool
     """Whether its agents join with the token that `start` gets; False: they have keys already."""
 
-    def capacity(self, owner: str) -> tuple[Node, ...]:
-        """The nodes that jobs of `owner` may use now, each with everything it has. Never blocks.
-        An empty owner stands for all users together."""
+    def capacity(self, owner: str) -> tuple[Node, ...] | ElasticLimits:
+        """The nodes that jobs of `owner` may use now, each with everything it has; or the limits of
+        a place that makes machines on demand. An empty owner stands for all users together. Never
+        blocks."""
 
     def handle(self, attempt: Attempt) -> Handle:
         """The handle by which `attempt` is found here, started or not. Does no I/O and returns the

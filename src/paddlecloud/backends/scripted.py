@@ -21,7 +21,7 @@ from paddlecloud.backends.base import (
 )
 from paddlecloud.model.errors import Refused, Retry
 from paddlecloud.model.jobs.job import Attempt, Resources
-from paddlecloud.model.policy.pool import Node
+from paddlecloud.model.policy.pool import ElasticLimits, Node
 from paddlecloud.model.setting_types import Size
 
 
@@ -43,6 +43,12 @@ class Script:
     """ok, refuse or later: what becomes of a start."""
     agents: str = "up"
     """up or gone: the agents that were started."""
+    elastic: bool = False
+    """true: it makes machines on demand, up to `nodes` of this size."""
+    total_cpu: float = 0.0
+    """With `elastic`: CPUs of all machines together; 0: no limit."""
+    without: str = ""
+    """With `elastic`: a user who may have none."""
     join: bool = False
     """true: its agents join with the credentials of their attempt."""
 
@@ -59,9 +65,15 @@ class Scripted:
         self.credentials: dict[str, Credentials | None] = {}
         """What each attempt was started with, by its name."""
 
-    def capacity(self, owner: str) -> tuple[Node, ...]:
+    def capacity(self, owner: str) -> tuple[Node, ...] | ElasticLimits:
         script = self.script
         total = Resources(cpu=script.cpu, memory=script.memory, gpu=script.gpu)
+        if script.elastic:
+            most = None
+            if script.total_cpu:
+                most = Resources(cpu=script.total_cpu, memory=script.memory * script.nodes)
+            count = 0 if owner and owner == script.without else script.nodes
+            return ElasticLimits(nodes=count, node=total, total=most)
         return tuple(
             Node(id=f"{script.node}-{index}", total=total) for index in range(script.nodes)
         )

@@ -118,6 +118,7 @@ class PoolState:
         self.by_node = {node.view.id: node for node in self.nodes}
         free = [(node.cpu, node.memory, node.gpu) for node in self.nodes]
         self._free = NodeIndex(free)
+        self._refresh([node for node in self.nodes if node.view.exclusive])
         self._whole: NodeIndex | None = None
         self._ideal: dict[Asks, Slots | None] = {}
         self._most_free: Resources | None = None
@@ -276,6 +277,9 @@ class PoolState:
         self._most_free = None
         change = self._free.set
         for node in nodes:
+            if node.view.exclusive and node.cpu < node.view.total.cpu - EPSILON:
+                change(node.index, 0.0, 0, 0)
+                continue
             change(
                 node.index,
                 node.cpu - node.reserved_cpu,

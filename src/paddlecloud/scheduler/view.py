@@ -20,6 +20,8 @@ class NodeView:
     total: Resources
     free: Resources
     host: str = "127.0.0.1"
+    exclusive: bool = False
+    """True: only a job that has it to itself may use it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from paddlecloud.db.engine.notify import Notifier
 from paddlecloud.db.tables import agent_keys, attempts, leases, notification_prefs, pools, servers
 from paddlecloud.model.errors import ConfigError, PaddleCloudError
 from paddlecloud.model.jobs.job import JobType
-from paddlecloud.model.policy.pool import Pool
+from paddlecloud.model.policy.pool import ElasticLimits, Pool
 from paddlecloud.server.deps import Deps, OwnerLocks
 from paddlecloud.server.lost_database import database_of, has_traces, prepare
 from paddlecloud.server.open_store import open_store
@@ -249,7 +249,9 @@ def stated(settings: Settings) -> dict[str, float]:
 def a_pool(pool: PoolSettings, team: bool, backend: Backend, *, shared: bool = False) -> Pool:
     """`shared`: its machines may be those of several servers, and outlive a loss of power here."""
     types = frozenset(map(JobType, pool.job_types))
-    if not shared and not any(node.total.gpu for node in backend.capacity("")):
+    found = backend.capacity("")
+    sizes = [found.node] if isinstance(found, ElasticLimits) else [node.total for node in found]
+    if not shared and not any(size.gpu for size in sizes):
         types -= {JobType.GPU}
     public = team if pool.public is None else pool.public
     return Pool(

@@ -17,7 +17,7 @@ from paddlecloud.db.engine.base import Database
 from paddlecloud.db.tables import agents
 from paddlecloud.db.tables.agents import Agent
 from paddlecloud.db.tables.servers import Server
-from paddlecloud.model.policy.pool import Node, Pool
+from paddlecloud.model.policy.pool import ElasticLimits, Node, Pool, elastic_nodes
 from paddlecloud.server.caches import Caches
 from paddlecloud.server.events import Hub
 from paddlecloud.server.http.loop_commit import LoopWriter
@@ -93,9 +93,10 @@ class Deps:
         """For writes of the event loop."""
         return LoopWriter(self.db)
 
-    def nodes(self) -> dict[str, tuple[Node, ...]]:
-        """The nodes of each pool: those that its backend reports, and those that joined it."""
-        return {name: self._nodes_of(name, self.backends[name]) for name in self.pools}
+    def nodes(self, owner: str = "") -> dict[str, tuple[Node, ...]]:
+        """The nodes of each pool: those that its backend reports, and those that joined it.
+        `owner`: those that jobs of this user may use."""
+        return {name: self._nodes_of(name, self.backends[name], owner) for name in self.pools}
 
     def silent(self) -> frozenset[str]:
         """Machines that count as lost: no job is placed there until their agents are in contact."""
@@ -107,8 +108,9 @@ class Deps:
     def _machines(self) -> list[Agent]:
         return self.caches.machines.load(self.clock(), lambda: self.db.read(agents.list_agents))
 
-    def _nodes_of(self, pool: str, backend: Backend) -> tuple[Node, ...]:
-        own = backend.capacity("")
+    def _nodes_of(self, pool: str, backend: Backend, owner: str) -> tuple[Node, ...]:
+        found = backend.capacity(owner)
+        own = elastic_nodes(pool, found) if isinstance(found, ElasticLimits) else found
         if not isinstance(backend, JoinedByAgents):
             return own
         now = self.clock()

@@ -62,7 +62,7 @@ def test_a_stored_pool_comes_after_those_of_the_file(settings: Settings) -> None
     again = closed(open_deps(settings))
     assert list(again.pools) == ["far", "lab"]
     assert again.pools["lab"].private
-    assert len(again.backends["lab"].capacity("")) == 2
+    assert len(again.nodes()["lab"]) == 2
 
 
 def test_the_name_of_a_pool_of_the_file_is_refused(settings: Settings) -> None:
@@ -76,7 +76,7 @@ def test_the_name_of_a_pool_of_the_file_is_refused(settings: Settings) -> None:
     taken = replace(settings, pools=(PoolSettings(name="lab", kind="scripted"),))
     again = closed(open_deps(taken))
     assert list(again.pools) == ["lab"]
-    assert len(again.backends["lab"].capacity("")) == 1, "the file has it now"
+    assert len(again.nodes()["lab"]) == 1, "the file has it now"
 
 
 def test_a_deleted_pool_is_gone_at_the_next_start(settings: Settings) -> None:

@@ -310,7 +310,7 @@ def packed(data: bytes) -> bytes:
 
 
 def _pool(name: str, backend: Scripted) -> Pool:
-    gpus = any(node.total.gpu for node in backend.capacity(""))
+    gpus = bool(backend.script.gpu)
     types = frozenset(JobType) if gpus else frozenset({JobType.CPU})
     return Pool(name=name, backend="scripted", private=True, job_types=types)
 

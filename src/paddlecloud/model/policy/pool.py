@@ -18,6 +18,43 @@ class Node:
     id: str
     total: Resources
     host: str = "127.0.0.1"
+    exclusive: bool = False
+    """True: it runs one job at a time, because it is made for that job."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElasticLimits:
+    """How much a place may have that makes machines on demand."""
+
+    nodes: int
+    """Machines at the same time."""
+    node: Resources
+    """The largest machine."""
+    total: Resources | None = None
+    """All machines together; None: no limit but the number."""
+
+
+def elastic_nodes(pool: str, limits: ElasticLimits) -> tuple[Node, ...]:
+    """The machines that these limits allow, as nodes that do not exist yet.
+
+    Each stands for one machine at a time, made for the job that is placed there. Machines count
+    with their full size, so that all of them together are never beyond the total.
+    """
+    found: list[Node] = []
+    left = limits.total
+    for index in range(limits.nodes):
+        size = limits.node
+        if left is not None:
+            size = Resources(
+                cpu=min(size.cpu, left.cpu),
+                memory=min(size.memory, left.memory),
+                gpu=min(size.gpu, left.gpu),
+            )
+            left -= size
+        if size.cpu <= 0 or size.memory <= 0:
+            break
+        found.append(Node(id=f"{pool}-{index}", total=size, exclusive=True))
+    return tuple(found)
 
 
 @dataclass(frozen=True, kw_only=True)

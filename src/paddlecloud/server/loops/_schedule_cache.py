@@ -79,6 +79,8 @@ class PlannerCache:
         self._frame: planner_input.Frame = {}, ()
         self._silent: frozenset[str] = frozenset()
         self._totals: dict[str, Resources] = {}
+        self._exclusive: set[str] = set()
+        """Machines that run one job at a time."""
         self._framed_at = self._rebuild_at = self._planned_at = _NEVER
 
     def plan_all(self, deps: Deps, now: datetime) -> tuple[datetime | None, bool]:
@@ -143,6 +145,7 @@ class PlannerCache:
             self._stale = True
             self._silent = silent
             self._totals = {node.id: node.total for nodes in frame[0].values() for node in nodes}
+            self._exclusive = {n.id for nodes in frame[0].values() for n in nodes if n.exclusive}
         self._frame, self._framed_at = frame, now
 
     def _rebuild(self, deps: Deps, now: datetime) -> Planner:
@@ -291,7 +294,8 @@ class PlannerCache:
                 after = dict(used)
                 for slot in each.slots:
                     after[slot.node] = after.get(slot.node, NOTHING) + slot.asks
-                if not all(
+                shared = any(s.node in self._exclusive and s.node in used for s in each.slots)
+                if shared or not all(
                     _suffices(totals.get(slot.node, NOTHING), after[slot.node], slot.asks)
                     for slot in each.slots
                 ):

@@ -98,7 +98,7 @@ def admit(deps: Deps, owner: str, request: SubmitRequest) -> tuple[JobSpec, list
     uploaded, if no pool can ever run it."""
     asked = spec_from_wire(msgspec.to_builtins(request.spec))
     pools = [pool for pool in isolation.some_open_pools(deps) if pool.serves(owner)]
-    nodes = deps.nodes()
+    nodes = deps.nodes(owner)
     spec, notes = settled(asked, pools, nodes)
     refused = refusal(
         spec,

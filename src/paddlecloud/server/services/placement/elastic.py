@@ -248,7 +248,7 @@ def _find_slots(
     silent = deps.silent()
     found: list[Slot] = []
     for node in machines:
-        if node.id in silent:
+        if node.id in silent or (node.exclusive and free[node.id] != node.total):
             continue
         while len(found) < count and claim.fits_in(free[node.id]):
             free[node.id] -= claim

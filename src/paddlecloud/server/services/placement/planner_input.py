@@ -76,7 +76,13 @@ def to_waiting(
 ) -> list[WaitingJob]:
     """Waiting jobs as the scheduler gets them. `frame`: if the caller has read it just now."""
     nodes, pools = frame or (deps.nodes(), isolation.open_pools(deps))
-    return [_pausing(deps, job, _waiting(job, pools, nodes, now), now) for job in jobs_]
+    elastic = {name for name, own in nodes.items() if any(node.exclusive for node in own)}
+    by_owner = {job.owner: (pools, nodes) for job in jobs_}
+    for owner in by_owner if elastic else ():
+        own = deps.nodes(owner)
+        usable = tuple(pool for pool in pools if pool.name not in elastic or own[pool.name])
+        by_owner[owner] = usable, {**nodes, **{name: own[name] for name in elastic}}
+    return [_pausing(deps, job, _waiting(job, *by_owner[job.owner], now), now) for job in jobs_]
 
 
 def waits_since(job: Job, now: datetime) -> datetime:
@@ -108,6 +114,7 @@ def _pool_views(
                     host=node.host,
                     total=node.total,
                     free=node.total - used.get(node.id, NOTHING),
+                    exclusive=node.exclusive,
                 )
                 for node in machines
             ),
