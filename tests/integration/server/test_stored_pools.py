@@ -51,6 +51,12 @@ def closed(deps: Deps) -> Deps:
     return deps
 
 
+def script_of(deps: Deps, pool: str) -> Script:
+    backend = deps.backends[pool]
+    assert isinstance(backend, Scripted)
+    return backend.script
+
+
 def test_a_stored_pool_comes_after_those_of_the_file(settings: Settings) -> None:
     deps = open_deps(settings)
     pools.create(deps, ADMIN, "lab", LAB)
@@ -62,7 +68,7 @@ def test_a_stored_pool_comes_after_those_of_the_file(settings: Settings) -> None
     again = closed(open_deps(settings))
     assert list(again.pools) == ["far", "lab"]
     assert again.pools["lab"].private
-    assert len(again.nodes()["lab"]) == 2
+    assert script_of(again, "lab").nodes == 2
 
 
 def test_the_name_of_a_pool_of_the_file_is_refused(settings: Settings) -> None:
@@ -76,7 +82,7 @@ def test_the_name_of_a_pool_of_the_file_is_refused(settings: Settings) -> None:
     taken = replace(settings, pools=(PoolSettings(name="lab", kind="scripted"),))
     again = closed(open_deps(taken))
     assert list(again.pools) == ["lab"]
-    assert len(again.nodes()["lab"]) == 1, "the file has it now"
+    assert script_of(again, "lab").nodes == 1, "the file has it now"
 
 
 def test_a_deleted_pool_is_gone_at_the_next_start(settings: Settings) -> None:
