@@ -15,7 +15,7 @@ PARALLEL := --numprocesses=4 --dist=loadfile --no-loadscope-reorder
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-chaos test-paddle test-all check format docs bench lock clean
+.PHONY: help install demo test test-slow test-chaos test-paddle test-all check words format docs bench lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ check: install ## everything a machine can say about the code without running it
 	$(BIN)/ruff format --check
 	$(BIN)/mypy src/paddlecloud tests $(wildcard bench)
 	$(BIN)/lint-imports --no-logo
+
+words: install ## find words that the project avoids, with better ones
+	$(BIN)/python scripts/check_words.py
 
 format: install ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix

@@ -222,7 +222,7 @@ def _random_file(path: Path, size: int) -> None:
 
 def _touch_memory(place: Path) -> None:
     """Use the memory that files will lie in once: a virtual machine gives back what is free after
-    seconds, the next use of a page is ten times as slow as any later one, and whoever comes first
+    seconds, the next use of a page is ten times as slow as any later one, and the first user
     would pay for all."""
     _random_file(place / "ballast", 2 * GIB)
     (place / "ballast").unlink()

@@ -1,4 +1,4 @@
-"""Logs: what followers cost and how late they hear, and what can be done with a log of a gigabyte.
+"""Logs: the cost and the delay of followers, and reading a log of a gigabyte.
 
 Latency is from the moment at which the job printed a line to the moment at which a follower has it:
 through the job's pipe, the supervisor, the agent and the server. CPU is that of the server's
@@ -96,7 +96,7 @@ def _followed(
     home: Path, client: Client, directory: str, theirs: set[int]
 ) -> tuple[float, float, float, str]:
     """How late lines come to 100 followers on these cores, in milliseconds; what of a core the
-    server takes meanwhile, in percent, and before; a sentence when too few lines came at all."""
+    server takes then, in percent, and before; a sentence when too few lines came at all."""
     job = _speaking(client, directory, SECONDS + 6, 1 / LINES_A_SECOND)
     alone = _server_cpu(home, SECONDS / 2)
     with _listening(home, job, 100, theirs) as seen:

@@ -300,7 +300,7 @@ def _started(home: Path, settings: Path) -> subprocess.Popen[bytes]:
 
 
 def _stop_agent(home: Path) -> list[int]:
-    """Stop it where it is: it keeps its lock, so nobody starts another."""
+    """Stop it where it is: it keeps its lock, so no other one starts."""
     config = os.fsencode(home / "agent" / "agent.json")
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:

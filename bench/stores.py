@@ -37,7 +37,7 @@ AT_ONCE = 16
 ROUNDS = 4
 """The best one counts: the machine is seldom alone. Who is first changes from round to round."""
 RUNS = 16
-"""Of all clients together, at most: there are more rounds while the two best of somebody differ by
+"""Of all clients together, at most: more rounds while the two best of one client differ by
 more than `ALIKE`, for then no quiet moment was met yet. The server is full after some 24 GiB."""
 ALIKE = 1.05
 OPERATIONS = ("up_small", "down_small", "up_big", "down_big")

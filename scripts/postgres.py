@@ -1,7 +1,7 @@
 """Starts and stops a private PostgreSQL for tests and trials, from whatever is installed here.
 
 `start DIR` makes a database cluster in DIR and prints its address; `stop DIR` ends it; `keep DIR`
-runs one until nobody holds a lock on DIR/users any more, whatever became of them. The server
+runs one until no process holds a lock on DIR/users, also if it was killed. The server
 listens on a unix socket inside DIR only. It syncs to the disk as a real one does, but for one that
 is kept: that is gone before any power could fail, and a fresh database takes half the time.
 PostgreSQL refuses to run as root, so for root it runs as another user, who has to be able to reach
@@ -101,7 +101,7 @@ def kill(place: Path) -> None:
     deadline = time.monotonic() + PATIENCE
     while _working_in(place) and time.monotonic() < deadline:
         time.sleep(0.02)
-    # As after a new start of the machine: nobody has that process number any more.
+    # As after a restart of the machine: no process has that number.
     for path in (note, *(place / "sockets").iterdir()):
         path.unlink()
 

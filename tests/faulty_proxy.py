@@ -1,4 +1,4 @@
-"""A way to a server that damages, cuts or refuses what goes through it, as a test says."""
+"""A proxy that damages, cuts or refuses the bytes that pass through it, as a test sets it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-Piece = Callable[[bytes], bytes | None]
-"""What becomes of a piece of bytes; None: the connection is cut."""
+Filter = Callable[[bytes], bytes | None]
+"""What the proxy passes on for the bytes it received; None cuts the connection."""
 
 
 def as_it_is(data: bytes) -> bytes:
@@ -22,8 +22,8 @@ class FaultyProxy:
         self._server = (host, port)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._open: list[socket.socket] = []
-        self.there: Piece = as_it_is
-        self.back: Piece = as_it_is
+        self.there: Filter = as_it_is
+        self.back: Filter = as_it_is
         self.connections = 0
 
     @property

@@ -1,4 +1,4 @@
-"""Looks into a directory in which a server and its agent make and delete files meanwhile.
+"""Reads a directory while a server and its agent create and delete files in it.
 
 `Path.rglob` breaks off when a directory goes while it is read; what has gone is no finding here.
 """

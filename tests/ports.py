@@ -1,8 +1,8 @@
 """Ports that stay free until the test's own server takes them, also beside parallel tests.
 
-A port that is only looked up is anybody's a moment later: the next bind to port 0 may get it. Ours
+A port that is only looked up may be taken a moment later, by the next bind to port 0. This one
 stays bound, without listening: a server that reuses addresses, as ours do, can still listen there,
-whoever calls before is refused, and nobody else is given it.
+earlier connections are refused, and no other process gets the port.
 """
 
 from __future__ import annotations

@@ -103,9 +103,9 @@ def _lend() -> str:
 
 
 def _take_back(name: str) -> None:
-    """Empty a database for the next test; whoever still knows its name does not find it again.
+    """Empty a database for the next test; its former name finds nothing.
 
-    One that somebody comes back to meanwhile is thrown away, under whichever name it has by then.
+    One that gets a new connection before that is dropped, whichever name it has by then.
     """
     new = _new_name()
     with suppress(psycopg.Error):
@@ -163,7 +163,7 @@ def _administrator() -> psycopg.Connection:
 
 @dataclass(frozen=True, kw_only=True)
 class _Migrated:
-    """What our tables are before anybody uses them."""
+    """The state of our tables before their first use."""
 
     emptied: list[str]
     kept: list[str]

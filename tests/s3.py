@@ -24,7 +24,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def s3_settings() -> dict[str, str]:
-    """Settings of a store in a directory of the bucket that nobody else uses."""
+    """Settings of a store in a directory of the bucket that no other test uses."""
     return fresh_settings()
 
 

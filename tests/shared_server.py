@@ -1,7 +1,7 @@
 """A server that the processes of one run of tests share: a database, an object store.
 
-It is started by whoever needs it first, also among parallel workers, and ends when the last process
-of the run is gone, however that went: the script that keeps it waits for their locks.
+The first process that needs it starts it, also with parallel workers. It ends when the last process
+of the run is gone, also if that was killed: the script that keeps it waits for their locks.
 """
 
 from __future__ import annotations
@@ -49,4 +49,4 @@ def _start(place: Path, script: str, what: str) -> None:
             said = (place / "keeper.out").read_text("utf-8").strip().replace("\n", " ")
             pytest.skip(f"no {what} for this test: {said[-300:]}")
         time.sleep(0.02)
-    keeper.returncode = 0  # it outlives us by design; nobody has to wait for it
+    keeper.returncode = 0  # it outlives this process by design
