@@ -1,4 +1,5 @@
 """Reads logs of jobs: ranges, following, merging by time, searching.
 
-Log bytes are stored by `stores/logs`; agents deliver them through `services/agents`.
+Entry points: `follow.stream` for a request, `read.grew` for new bytes. Log bytes are stored by
+`stores/logs`; agents deliver them through `services/agents`.
 """
