@@ -15,7 +15,7 @@ from paddlecloud.stores import CanLocalPath
 from paddlecloud.stores.base import CanMove
 from paddlecloud.stores.directory.store import DirectoryStore
 from tests.contract.disk import open_descriptors, small_disk
-from tests.contract.stores.looks import content, paths
+from tests.contract.stores.helpers import content, paths
 
 
 def test_only_the_owner_can_read(directory: DirectoryStore) -> None:

@@ -14,7 +14,7 @@ from paddlecloud.stores.directory.store import DirectoryStore
 from paddlecloud.stores.layered import LayeredStore
 from paddlecloud.stores.logs.log_store import LogStore
 from paddlecloud.stores.s3.store import S3Store
-from tests.contract.stores.looks import content, paths
+from tests.contract.stores.helpers import content, paths
 
 HOUR = timedelta(hours=1)
 

@@ -15,7 +15,7 @@ from paddlecloud.stores.directory.store import DirectoryStore
 from paddlecloud.stores.memory import MemoryStore
 from paddlecloud.stores.pack import PackReceiver
 from tests.contract.disk import small_disk
-from tests.contract.stores.looks import content, paths
+from tests.contract.stores.helpers import content, paths
 
 
 def record(data: bytes, *, digest: bytes | None = None, length: int | None = None) -> bytes:

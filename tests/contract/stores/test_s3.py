@@ -35,7 +35,7 @@ from paddlecloud.stores.s3._errors import OUTAGE_TRIES, TRIES
 from paddlecloud.stores.s3.sigv4 import Keys
 from paddlecloud.stores.s3.store import S3Store
 from scripts import s3 as server
-from tests.contract.stores.looks import content, paths, sha256
+from tests.contract.stores.helpers import content, paths, sha256
 from tests.faulty_proxy import FaultyProxy, as_it_is, faulty_proxy
 from tests.proxies import proxying
 from tests.s3 import reader_settings, writer_settings

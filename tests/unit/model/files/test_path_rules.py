@@ -1,10 +1,10 @@
-"""Why a path is refused, and what a link means; that both stay inside is told of `snapshot`."""
+"""Path rules: which paths are refused, where a link points, what a prefix selects."""
 
 from __future__ import annotations
 
 import pytest
 
-from paddlecloud.model.files.path_rules import fault_of, link_meaning
+from paddlecloud.model.files.path_rules import fault_of, link_meaning, means
 
 
 @pytest.mark.parametrize(
@@ -47,3 +47,27 @@ def test_below_another_path_a_drive_is_a_name() -> None:
 )
 def test_what_a_link_means(path: str, target: str, want: str) -> None:
     assert link_meaning(path, target) == want
+
+
+PATHS = ["out/", "out/rank-1/m", "out/rank-10/m", "out/rank-2", "out/rank-20", "run.sh"]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "want"),
+    [
+        ("", PATHS),
+        ("out", PATHS[:5]),
+        ("out/", PATHS[:5]),
+        ("ou", PATHS[:5]),
+        ("out/rank-1", ["out/rank-1/m"]),
+        ("out/rank-1/", ["out/rank-1/m"]),
+        ("out/rank-1/m", ["out/rank-1/m"]),
+        ("out/rank-2", ["out/rank-2"]),
+        ("out/rank-2/", []),
+        ("out/rank", PATHS[1:5]),
+        ("run", ["run.sh"]),
+        ("x", []),
+    ],
+)
+def test_a_name_is_meant_before_names_that_begin_with_it(prefix: str, want: list[str]) -> None:
+    assert list(filter(means(prefix, PATHS), PATHS)) == want

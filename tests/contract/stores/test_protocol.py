@@ -13,7 +13,7 @@ import pytest
 from paddlecloud.model.errors import ConfigError, Conflict, Invalid, NotFound
 from paddlecloud.stores import Store, create, kinds
 from paddlecloud.stores.memory import MemoryStore
-from tests.contract.stores.looks import content, paths
+from tests.contract.stores.helpers import content, paths
 
 HOSTILE = [
     "",

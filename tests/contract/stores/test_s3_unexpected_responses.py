@@ -11,8 +11,8 @@ from paddlecloud.model.errors import NotFound, PaddleCloudError, Refused, Unreac
 from paddlecloud.stores.s3.sigv4 import Keys
 from paddlecloud.stores.s3.store import S3Store
 from paddlecloud.stores.user_bucket import BosLocation, check_user_bucket, list_user_bucket
+from tests.contract.stores.fixed_response_server import answering
 from tests.contract.stores.open_uploads import open_uploads
-from tests.contract.stores.strangers import answering
 
 PAGE = b"<html><body>Please sign in</body></html>"
 XHTML = b'<?xml version="1.0"?><html xmlns="http://www.w3.org/1999/xhtml"><body/></html>'

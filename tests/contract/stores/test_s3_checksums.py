@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from paddlecloud.stores.s3.store import S3Store
-from tests.contract.stores.looks import content
+from tests.contract.stores.helpers import content
 from tests.contract.stores.test_s3 import HOUR, MIB, answering, fetch, once, through
 
 REPEATED = re.compile(rb"(?i)x-amz-checksum-sha256:[^\r]*\r\n")

@@ -1,4 +1,4 @@
-"""Short ways to look into a store, for its tests."""
+"""Helpers that read the content and the paths of a store."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from paddlecloud.stores.directory import _multipart as multipart
 from paddlecloud.stores.directory.store import DirectoryStore
 from paddlecloud.stores.s3.store import S3Store
 from tests.contract.disk import small_disk
-from tests.contract.stores.looks import content, paths, sha256
+from tests.contract.stores.helpers import content, paths, sha256
 
 SIZE = 5 * 1024 * 1024
 """The least that S3 takes as a part that is not the last."""

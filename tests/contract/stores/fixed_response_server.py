@@ -1,4 +1,4 @@
-"""A server that gives the same answer to everything, and a store that asks it."""
+"""A server that gives the same response to every request, and a store that uses it."""
 
 from __future__ import annotations
 

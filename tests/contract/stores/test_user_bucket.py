@@ -26,7 +26,7 @@ from paddlecloud.stores.user_bucket import (
     open_user_bucket,
     parse_bos_url,
 )
-from tests.contract.stores.looks import content, paths
+from tests.contract.stores.helpers import content, paths
 from tests.s3 import reader_settings
 
 BOS_URL = "bucket-1.bj.bcebos.com/your/dir"
