@@ -9,8 +9,8 @@ if it passes then, it is flaky and does not fail the tier. If more than FLAKY_LI
 tiers fail, the tier fails at once. `skip` records that a whole tier cannot run.
 
 `summary` prints the tiers with their times, the flaky tests with the traceback of their first
-failure, and what was skipped. It fails if a skip, written as "path::test: reason", matches none of
-the --may-skip patterns (fnmatch).
+failure, and what was skipped. It fails if a skip, written as "tier: path::test: reason", matches
+none of the --may-skip patterns (fnmatch).
 """
 
 from __future__ import annotations
@@ -138,10 +138,10 @@ def _print_skips(tiers: list[dict[str, Any]], may_skip: list[str]) -> bool:
     forbidden = []
     for found in tiers:
         for name, reason in found["skipped"].items():
-            line = f"{name}: {reason}"
+            line = f"{found['tier']}: {name}: {reason}"
             why = next((why for pattern, why in rules if fnmatchcase(line, pattern)), None)
             if why is None:
-                forbidden.append(f"{found['tier']}: {line}")
+                forbidden.append(line)
             else:
                 allowed[f"{found['tier']}: {reason} ({why})"] += 1
     if allowed:

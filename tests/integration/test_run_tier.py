@@ -154,4 +154,4 @@ def test_a_tier_that_cannot_run_is_a_skip(project: Project) -> None:
     refused = project.summary()
     assert refused.returncode == 1
     assert "  python3.13: all tests: Python 3.13 is not installed\n" in refused.stdout
-    assert project.summary("all tests: Python 3.1[23] *: optional").returncode == 0
+    assert project.summary("python3.1[23]: all tests: Python *: optional").returncode == 0
