@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from paddlecloud import __version__
-from paddlecloud.agent._config import AgentConfig
+from paddlecloud.agent.config import AgentConfig
 from paddlecloud.agent.server_link.channel import Channel, Link
 from paddlecloud.model.errors import PaddleCloudError
 

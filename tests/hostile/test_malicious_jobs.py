@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.agent._registry import Stage, Tracked
 from paddlecloud.agent.outputs import scan
+from paddlecloud.agent.registry import Stage, Tracked
 from paddlecloud.agent.replica import preflight
 from paddlecloud.agent.replica.inspect import request_stop
 from paddlecloud.agent.replica.records import ExitRecord

@@ -34,7 +34,7 @@ READS_ENVIRONMENT = {
     "cli/main.py",
     "client/config/resolve.py",
     "client/sdk.py",
-    "data/_shard.py",
+    "data/shard.py",
     "agent/__main__.py",
     "server/__main__.py",
     "server/settings.py",
@@ -42,6 +42,11 @@ READS_ENVIRONMENT = {
 MOST_FOLDER_LINES = 7
 # Nouns that end in "ing".
 NOUNS_IN_ING = {"listing", "overprovisioning", "routing", "staging", "string", "testing"}
+# Where a reader begins, or what a user imports, though only neighbours do so here.
+PLAIN_NAMES = (
+    "agent/agent.py", "agent/log.py", "data/compat.py", "errors.py", "server/bootstrap.py",
+    "server/caches.py", "server/metrics.py", "server/settings/values.py",
+)  # fmt: skip
 PURE = ("model/", "scheduler/")
 STANDARD_LIBRARY_ONLY = (
     "agent/", "backends/", "cli/", "client/", "messages/", "model/", "net/", "scheduler/",
@@ -107,10 +112,11 @@ def folder_says_what_it_holds(source: Source) -> Iterator[str]:
 
 
 def internal_modules_stay_in_their_folder(source: Source) -> Iterator[str]:
-    """`a/_b.py` is imported by modules in `a` and below it alone."""
+    """`a/_b.py` is imported by its neighbours in `a/` alone, not by folders above or below."""
+    folder = PurePosixPath("/", source.path).parent.as_posix()
     for module, line in source.imports(with_names=True):
         found = re.fullmatch(r"paddlecloud((?:\.\w+)*)\._[a-z]\w*", module)
-        if found and not f"/{source.path}".startswith(found[1].replace(".", "/") + "/"):
+        if found and folder != (found[1].replace(".", "/") or "/"):
             yield f"line {line}: {module} is internal to its folder"
 
 
@@ -366,6 +372,35 @@ def text_files() -> list[Source]:
 
 def violations(rule: Rule, sources: list[Source]) -> list[str]:
     return [f"{source.path}: {found}" for source in sources for found in rule(source)]
+
+
+def internal_modules_without_underscore(sources: list[Source]) -> list[str]:
+    """Modules with a plain name that only their neighbours import. Commands and routes are found by
+    their names, and those of PLAIN_NAMES are where a reader begins."""
+    users: dict[str, set[str]] = {}
+    for source in sources:
+        folder = source.path.rpartition("/")[0]
+        for module, _ in source.imports(with_names=True):
+            path = module.removeprefix("paddlecloud.").replace(".", "/") + ".py"
+            users.setdefault(path, set()).add(folder)
+    return [
+        source.path
+        for source in sources
+        if not PurePosixPath(source.path).name.startswith("_")
+        and users.get(source.path) == {source.path.rpartition("/")[0]}
+        and not source.path.startswith(("cli/", *PLAIN_NAMES))
+    ]
+
+
+def test_internal_modules_have_an_underscore() -> None:
+    planted = [
+        Source(path="db/a.py", text="from paddlecloud.db import b, c"),
+        Source(path="db/b.py", text=""),
+        Source(path="db/c.py", text=""),
+        Source(path="net/d.py", text="from paddlecloud.db.c import x"),
+    ]
+    assert internal_modules_without_underscore(planted) == ["db/b.py"]
+    assert internal_modules_without_underscore(code_files()) == []
 
 
 def test_a_module_named_by_a_gerund_is_found() -> None:

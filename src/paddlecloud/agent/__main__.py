@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
     os.umask(0o022)
     spawner = Spawner.start()
 
-    from paddlecloud.agent._agent import run  # noqa: PLC0415 - the zygote must not hold all this
+    from paddlecloud.agent.agent import run  # noqa: PLC0415 - the zygote must not hold all this
 
     try:
         path, environ = Path(arguments[1]), dict(os.environ)

@@ -11,7 +11,7 @@ import os
 import sys
 
 from paddlecloud.cli import raise_interrupts, registry
-from paddlecloud.cli._output import Output, discard, json_text, visible
+from paddlecloud.cli.output import Output, discard, json_text, visible
 from paddlecloud.client.config.resolve import language, resolve
 from paddlecloud.model.errors import Invalid, NotFound, PaddleCloudError
 
@@ -50,7 +50,7 @@ def run(words: list[str], out: Output, environ: Mapping[str, str]) -> int:
     args = parse(command, rest)
     if args["help"]:
         return _help(["help", *command.name.split()], out)
-    from paddlecloud.cli._context import Context  # noqa: PLC0415 - `--help` needs none
+    from paddlecloud.cli.context import Context  # noqa: PLC0415 - `--help` needs none
 
     out.json = args["json"]
     context = Context(out, environ, args["config"])

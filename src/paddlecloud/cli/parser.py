@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
-    from paddlecloud.cli._context import Context
+    from paddlecloud.cli.context import Context
 
     Text = tuple[str, str]
     Args = dict[str, Any]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from paddlecloud.client import _response_schemas
-from paddlecloud.client._transport import DONE
+from paddlecloud.client import response_schemas
+from paddlecloud.client.transport import DONE
 from paddlecloud.model.protocol.bce_auth import quote
 
 TYPE_CHECKING = False
@@ -26,21 +26,21 @@ class Admin:
     def users(self) -> Rows:
         """All users, by id."""
         return self._pages(
-            "/admin/users", "users", "after", {}, None, schema=_response_schemas.USERS
+            "/admin/users", "users", "after", {}, None, schema=response_schemas.USERS
         )
 
     def user(self, user_id: str) -> dict[str, Any]:
-        return self._transport.get(_user(user_id), schema=_response_schemas.USER)
+        return self._transport.get(_user(user_id), schema=response_schemas.USER)
 
     def create_user(self, user_id: str, **values: Any) -> dict[str, Any]:
         """Make a user; role, email, plan and lang may be given."""
         asked = {"user_id": user_id, **values}
-        return self._transport.post("/admin/users", asked, schema=_response_schemas.USER)
+        return self._transport.post("/admin/users", asked, schema=response_schemas.USER)
 
     def set_user(self, user_id: str, **values: Any) -> dict[str, Any]:
         """Change role, email, plan, lang or disabled."""
         return self._transport.post(
-            _user(user_id), values, schema=_response_schemas.USER, idempotent=True
+            _user(user_id), values, schema=response_schemas.USER, idempotent=True
         )
 
     def delete_user(self, user_id: str) -> None:
@@ -51,27 +51,27 @@ class Admin:
         """The keys of all users, or of one, without their secrets."""
         query = {"user": user, "revoked": int(revoked)}
         return list(
-            self._transport.get("/admin/tokens", query, schema=_response_schemas.TOKENS)["tokens"]
+            self._transport.get("/admin/tokens", query, schema=response_schemas.TOKENS)["tokens"]
         )
 
     def create_token(self, user_id: str, *, name: str = "", scope: str = "full") -> dict[str, Any]:
         """A pair of keys for a user; its `sk` is returned only now."""
         path = f"{_user(user_id)}/tokens"
         asked = {"name": name, "scope": scope}
-        return self._transport.post(path, asked, schema=_response_schemas.NEW_TOKEN)
+        return self._transport.post(path, asked, schema=response_schemas.NEW_TOKEN)
 
     def revoke_token(self, ak: str) -> dict[str, Any]:
         path = f"/admin/tokens/{quote(ak)}/revoke"
-        return self._transport.post(path, {}, schema=_response_schemas.TOKEN, idempotent=True)
+        return self._transport.post(path, {}, schema=response_schemas.TOKEN, idempotent=True)
 
     def jobs(self, *, limit: int | None = 50, **filters: str | None) -> Rows:
         """The jobs of all users, newest first; owner, state and name may be given."""
         return self._pages(
-            "/admin/jobs", "jobs", "before", filters, limit, schema=_response_schemas.JOBS
+            "/admin/jobs", "jobs", "before", filters, limit, schema=response_schemas.JOBS
         )
 
     def pools(self) -> Rows:
-        return list(self._transport.get("/admin/pools", schema=_response_schemas.POOLS)["pools"])
+        return list(self._transport.get("/admin/pools", schema=response_schemas.POOLS)["pools"])
 
     def audit(
         self, *, user: str | None = None, since: float | None = None, limit: int | None = 100
@@ -79,7 +79,7 @@ class Admin:
         """Who changed what, newest first, since a time in seconds of 1970."""
         query = {"user": user, "since": since}
         paged = ("/admin/audit", "events", "before", query, limit)
-        return self._pages(*paged, schema=_response_schemas.EVENTS)
+        return self._pages(*paged, schema=response_schemas.EVENTS)
 
 
 def _user(user_id: str) -> str:

@@ -5,15 +5,15 @@ A pure comparison of what the server returns for each; the caller prints it.
 
 from __future__ import annotations
 
-from paddlecloud.client import _response_schemas
-from paddlecloud.client._transport import MAX_LISTING
+from paddlecloud.client import response_schemas
+from paddlecloud.client.transport import MAX_LISTING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from paddlecloud.client._transport import Transport
+    from paddlecloud.client.transport import Transport
 
 #: Kept beside the parameters because each of them has many values of its own.
 _ENVIRONMENTS = ("env", "inherited_env", "git")
@@ -25,14 +25,14 @@ def diff(transport: Transport, first: str, second: str) -> dict[str, Any]:
     """What differs, the first job's value before the second's; `same` when nothing does."""
     jobs = first, second
     specs = [
-        transport.get(f"/jobs/{job}/spec", schema=_response_schemas.SPEC)["spec"] for job in jobs
+        transport.get(f"/jobs/{job}/spec", schema=response_schemas.SPEC)["spec"] for job in jobs
     ]
     found: dict[str, Any] = {"jobs": [first, second], "parameters": parameters(*specs)}
     for name in _ENVIRONMENTS:
         found[name] = values(specs[0].get(name) or {}, specs[1].get(name) or {})
     found["files"] = []
     if specs[0].get("snapshot") != specs[1].get("snapshot"):
-        how: dict[str, Any] = {"schema": _response_schemas.SNAPSHOT, "most": MAX_LISTING}
+        how: dict[str, Any] = {"schema": response_schemas.SNAPSHOT, "most": MAX_LISTING}
         one, two = (transport.get(f"/jobs/{job}/snapshot", **how) for job in jobs)
         tags = one.get("tags"), two.get("tags")
         found["files"] = files(one["entries"], two["entries"], tags)

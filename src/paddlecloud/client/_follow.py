@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from time import monotonic, sleep
 
-from paddlecloud.client import _response_schemas
+from paddlecloud.client import response_schemas
 from paddlecloud.client.file_names import shown
 from paddlecloud.client.response_checks import number, refuse
 from paddlecloud.client.sdk import Client, Job
@@ -99,7 +99,7 @@ def changes(
             view = client.transport.get(
                 f"/jobs/{job_id}",
                 query,
-                schema=_response_schemas.FOLLOWED,
+                schema=response_schemas.FOLLOWED,
                 timeout=seconds + TIMEOUT,
                 wake=not reconnection.begun,
                 policy=IMMEDIATE,

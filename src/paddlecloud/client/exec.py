@@ -7,10 +7,10 @@ connection the client reconnects and continues where it broke, without a byte lo
 
 from __future__ import annotations
 
-from paddlecloud.client import _response_schemas
+from paddlecloud.client import response_schemas
 from paddlecloud.client._follow import LOG_SILENCE, Reconnection
-from paddlecloud.client._transport import DONE
 from paddlecloud.client.response_checks import check, parse, refuse
+from paddlecloud.client.transport import DONE
 from paddlecloud.model.errors import Invalid, Retry, TooLarge, Unreachable
 from paddlecloud.model.protocol.bce_auth import quote
 from paddlecloud.net.retry import IMMEDIATE
@@ -119,7 +119,7 @@ def _ended(data: bytes) -> dict[str, Any]:
         view = parse(data)
     except ValueError:
         view = None
-    check(view, _response_schemas.COMMAND)
+    check(view, response_schemas.COMMAND)
     found: dict[str, Any] = view
     return found
 
@@ -147,4 +147,4 @@ def begin(
         "stdin": b64encode(stdin).decode(),
     }
     path = f"/jobs/{job_id}/commands"
-    return Command(client, client.transport.post(path, asked, schema=_response_schemas.COMMAND))
+    return Command(client, client.transport.post(path, asked, schema=response_schemas.COMMAND))

@@ -6,7 +6,7 @@ given: a rerun shows what the given changes do, and not what else has changed si
 
 from __future__ import annotations
 
-from paddlecloud.client import _response_schemas
+from paddlecloud.client import response_schemas
 from paddlecloud.client.submit import Submit, requirements_of, submit
 from paddlecloud.model.errors import Conflict, Invalid, SnapshotMissing
 from paddlecloud.model.files.bos_url import plain_bos_url
@@ -45,7 +45,7 @@ def rerun(
     changes = {ALIASES.get(name, name): value for name, value in changes.items()}
     if changes.get("files") == "":
         raise Invalid("rerun_files_empty", job_id=job_id)
-    asked = client.transport.get(f"/jobs/{job_id}/spec", schema=_response_schemas.SPEC)["spec"]
+    asked = client.transport.get(f"/jobs/{job_id}/spec", schema=response_schemas.SPEC)["spec"]
     wanted = parameters(asked, changes)
     if changes.get("files"):
         return _with_files(client, wanted, changes, callbacks)
@@ -124,7 +124,7 @@ def _diff_of(
     which is noted."""
     if (asked.get("git") or {}).get("dirty") != "1":
         return ""
-    git = client.transport.get(f"/jobs/{job_id}", schema=_response_schemas.JOB).get("git") or {}
+    git = client.transport.get(f"/jobs/{job_id}", schema=response_schemas.JOB).get("git") or {}
     if "diff_missing" in git and note is not None:
         note("diff_unkept", reason=git["diff_missing"])
     return str(git.get("diff") or "")

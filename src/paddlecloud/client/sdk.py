@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 
-from paddlecloud.client import _response_schemas
-from paddlecloud.client._transport import MAX_LISTING, Transport
+from paddlecloud.client import response_schemas
+from paddlecloud.client.transport import MAX_LISTING, Transport
 from paddlecloud.model.errors import ConfigError, Invalid, Retry
 from paddlecloud.model.protocol.bce_auth import quote
 from paddlecloud.net.endpoint import Endpoint
@@ -159,7 +159,7 @@ class Client:
     def query_job(self, job_id: str, *, diff: bool = True) -> Job:
         """`diff`: with what its files differed in from their commit, if they did (`git`)."""
         path, query = f"/jobs/{check_id(job_id)}", None if diff else {"diff": 0}
-        return Job(self.transport.get(path, query, schema=_response_schemas.JOB))
+        return Job(self.transport.get(path, query, schema=response_schemas.JOB))
 
     def list_jobs(
         self, *, state: str | None = None, name: str | None = None, limit: int | None = 50
@@ -167,24 +167,24 @@ class Client:
         """The newest jobs first; `limit=None` gives all of them."""
         query = {"state": state, "name": name}
         pages = self.transport.pages
-        rows = pages("/jobs", "jobs", "before", query, limit, schema=_response_schemas.JOBS)
+        rows = pages("/jobs", "jobs", "before", query, limit, schema=response_schemas.JOBS)
         return [Job(row) for row in rows]
 
     def history(self, job_id: str) -> list[dict[str, Any]]:
         """Every change of state of a job, with its reason, oldest first."""
         path = f"/jobs/{check_id(job_id)}/history"
-        return list(self.transport.get(path, schema=_response_schemas.HISTORY)["history"])
+        return list(self.transport.get(path, schema=response_schemas.HISTORY)["history"])
 
     def kill_job(self, job_id: str) -> Job:
         """Ask for the end of a job; its state is `killed` when nothing of it runs any more."""
         path = f"/jobs/{check_id(job_id)}/kill"
-        return Job(self.transport.post(path, {}, schema=_response_schemas.JOB, idempotent=True))
+        return Job(self.transport.post(path, {}, schema=response_schemas.JOB, idempotent=True))
 
     def delete_job(self, job_id: str) -> int:
         """Delete a job that has ended, with its outputs and logs; how many bytes that freed."""
         path = f"/jobs/{check_id(job_id)}/delete"
         how = {"idempotent": True, "timeout": _DELETING}
-        return int(self.transport.post(path, {}, schema=_response_schemas.DELETED, **how)["bytes"])
+        return int(self.transport.post(path, {}, schema=response_schemas.DELETED, **how)["bytes"])
 
     def wait(self, job_id: str, timeout: float | None = None) -> Job:
         """The job when it has ended; Retry (code wait_timeout) after `timeout` seconds."""
@@ -252,7 +252,7 @@ class Client:
     def top(self, job_id: str | None = None) -> list[dict[str, Any]]:
         """What each worker of a job, or of all your running jobs, uses of what it asked for."""
         path = "/usage" if job_id is None else f"/jobs/{check_id(job_id)}/usage"
-        return list(self.transport.get(path, schema=_response_schemas.USES)["workers"])
+        return list(self.transport.get(path, schema=response_schemas.USES)["workers"])
 
     def get_files(
         self,
@@ -292,7 +292,7 @@ class Client:
         """The job's files, and with `direct` where else they can be had."""
         query = {"prefix": prefix, "direct": 1 if direct else None}
         path = f"/jobs/{check_id(job_id)}/files"
-        answer = self.transport.get(path, query, schema=_response_schemas.FILES, most=MAX_LISTING)
+        answer = self.transport.get(path, query, schema=response_schemas.FILES, most=MAX_LISTING)
         locations: dict[str, str] = answer.get("ways") or {}
         if not self.config.embedded:  # a path of another machine
             locations = {path: at for path, at in locations.items() if not at.startswith("/")}
@@ -305,7 +305,7 @@ class Client:
         return Listing(f"output/{job_id}" if prefix is None else prefix, files, locations, *said)
 
     def whoami(self) -> dict[str, Any]:
-        return self.transport.get("/whoami", schema=_response_schemas.WHOAMI)
+        return self.transport.get("/whoami", schema=response_schemas.WHOAMI)
 
     def gen_token(self, email: str) -> dict[str, Any]:
         """Have a new token mailed to an address; no keys are needed for it."""
@@ -313,24 +313,24 @@ class Client:
         transport = Transport(lambda *_: endpoint, self.config.lang)
         try:
             asked = {"email": email, "lang": self.config.lang}
-            return transport.post("/gen_token", asked, schema=_response_schemas.MAILED)
+            return transport.post("/gen_token", asked, schema=response_schemas.MAILED)
         finally:
             transport.close()
 
     def list_tokens(self, *, revoked: bool = False) -> list[dict[str, Any]]:
         """Your keys, newest first, without their secrets."""
         query = {"revoked": int(revoked)}
-        return list(self.transport.get("/tokens", query, schema=_response_schemas.TOKENS)["tokens"])
+        return list(self.transport.get("/tokens", query, schema=response_schemas.TOKENS)["tokens"])
 
     def create_token(self, *, name: str = "", scope: str = "full") -> dict[str, Any]:
         """Another pair of keys for you; its `sk` is returned only now."""
         asked = {"name": name, "scope": scope}
-        return self.transport.post("/tokens", asked, schema=_response_schemas.NEW_TOKEN)
+        return self.transport.post("/tokens", asked, schema=response_schemas.NEW_TOKEN)
 
     def revoke_token(self, ak: str) -> dict[str, Any]:
         """Make one of your keys useless, everywhere and for ever."""
         path = f"/tokens/{quote(ak)}/revoke"
-        return self.transport.post(path, {}, schema=_response_schemas.TOKEN, idempotent=True)
+        return self.transport.post(path, {}, schema=response_schemas.TOKEN, idempotent=True)
 
     @property
     def admin(self) -> Admin:
@@ -341,48 +341,48 @@ class Client:
 
     def doctor(self) -> list[dict[str, Any]]:
         """The checks of the server of its own parts."""
-        return list(self.transport.get("/doctor", schema=_response_schemas.CHECKS)["checks"])
+        return list(self.transport.get("/doctor", schema=response_schemas.CHECKS)["checks"])
 
     def gc(self) -> dict[str, Any]:
         """Delete what is past its keeping time, now."""
         how = {"idempotent": True, "timeout": 600.0}
-        return self.transport.post("/admin/gc", {}, schema=_response_schemas.COLLECTED, **how)
+        return self.transport.post("/admin/gc", {}, schema=response_schemas.COLLECTED, **how)
 
     def notifications(self) -> dict[str, Any]:
         """Which events you are notified of, and how."""
-        return self.transport.get("/notifications", schema=_response_schemas.NOTIFICATIONS)
+        return self.transport.get("/notifications", schema=response_schemas.NOTIFICATIONS)
 
     def set_notifications(self, **wanted: Any) -> dict[str, Any]:
         """Change `events` (a list), `mail` (a bool) or `webhook` (a URL; "" ends it).
 
         The answer holds `webhook_secret` when the webhook is new, and never again.
         """
-        schema = _response_schemas.NOTIFICATIONS
+        schema = response_schemas.NOTIFICATIONS
         return self.transport.post("/notifications", wanted, schema=schema, timeout=60.0)
 
     def test_notifications(self) -> list[dict[str, Any]]:
         """Send a test by every way that is chosen: `kind`, `ok` and `message` of each."""
-        path, schema = "/notifications/test", _response_schemas.DELIVERIES
+        path, schema = "/notifications/test", response_schemas.DELIVERIES
         return list(self.transport.post(path, {}, schema=schema, timeout=180.0)["deliveries"])
 
     def quota(self, user: str | None = None) -> dict[str, Any]:
         """The plan, each limit and what is used of it; another `user`'s for an admin."""
-        return self.transport.get(_quota_of(user), schema=_response_schemas.QUOTA)
+        return self.transport.get(_quota_of(user), schema=response_schemas.QUOTA)
 
     def quota_history(self, days: int = 30, user: str | None = None) -> list[dict[str, Any]]:
         """What was run on each of the last `days` days, the newest first."""
         path = f"{_quota_of(user)}/history"
-        return list(self.transport.get(path, {"days": days}, schema=_response_schemas.DAYS)["days"])
+        return list(self.transport.get(path, {"days": days}, schema=response_schemas.DAYS)["days"])
 
     def set_quota(self, user: str, **wanted: Any) -> dict[str, Any]:
         """Change `plan` (None: the default) or `limits` (a dict) of a user; for admins."""
         return self.transport.post(
-            _quota_of(user), wanted, schema=_response_schemas.QUOTA, idempotent=True
+            _quota_of(user), wanted, schema=response_schemas.QUOTA, idempotent=True
         )
 
     def plans(self) -> list[dict[str, Any]]:
         """The plans that the server's settings have; for admins."""
-        return list(self.transport.get("/admin/plans", schema=_response_schemas.PLANS)["plans"])
+        return list(self.transport.get("/admin/plans", schema=response_schemas.PLANS)["plans"])
 
     def close(self) -> None:
         self.transport.close()

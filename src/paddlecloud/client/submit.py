@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from time import time
 
-from paddlecloud.client import _response_schemas
+from paddlecloud.client import response_schemas
 from paddlecloud.client.file_names import few, shown
 from paddlecloud.client.scan import git as scan_git
 from paddlecloud.client.scan.walk import scan as scanned
@@ -198,7 +198,7 @@ class Submit:
             answer = self._client.transport.post(
                 "/jobs/validate",
                 asked,
-                schema=_response_schemas.VALIDATED,
+                schema=response_schemas.VALIDATED,
                 idempotent=True,
                 policy=retry.IMMEDIATE,
             )
@@ -254,7 +254,7 @@ class Submit:
             return self._client.transport.post(
                 "/jobs",
                 whole,
-                schema=_response_schemas.SUBMITTED,
+                schema=response_schemas.SUBMITTED,
                 on_send=sent,
                 policy=retry.ONCE,
             )

@@ -11,12 +11,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddlecloud.data import recordio
     from paddlecloud.data._readers import records, samples
-    from paddlecloud.data._shard import Share, share
-    from paddlecloud.data._shard import from_environment as this_trainer
     from paddlecloud.data.compat import install_compat
     from paddlecloud.data.legacy2017.dataset import cluster_files_reader, convert, split
     from paddlecloud.data.legacy2017.pickles import dumps, load, loads, safe_load, safe_loads
     from paddlecloud.data.recordio.corruption import Damage, DamagedFile
+    from paddlecloud.data.shard import Share, share
+    from paddlecloud.data.shard import from_environment as this_trainer
     from paddlecloud.data.taskqueue.reader import TaskReader, task_reader
 
 __all__ = [

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from paddlecloud.data._shard import share
 from paddlecloud.data.legacy2017.pickles import loads as unpickled
 from paddlecloud.data.recordio.record_reader import Reader
 from paddlecloud.data.recordio.source import Opener, Target
+from paddlecloud.data.shard import share
 
 
 def records(

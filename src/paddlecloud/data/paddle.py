@@ -10,10 +10,10 @@ from typing import Any
 
 from paddle.io import IterableDataset, get_worker_info
 
-from paddlecloud.data._shard import share
 from paddlecloud.data.legacy2017.pickles import loads as unpickled
 from paddlecloud.data.recordio.record_reader import Reader
 from paddlecloud.data.recordio.source import Opener, Target
+from paddlecloud.data.shard import share
 
 
 class RecordIODataset(IterableDataset):  # type: ignore[misc]  # paddle has no types

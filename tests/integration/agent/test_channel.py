@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.agent._config import AgentConfig, read_config
+from paddlecloud.agent.config import AgentConfig, read_config
 from paddlecloud.agent.server_link.channel import SERVER_HEADER, Channel, Link, is_internal_error
 from paddlecloud.model.errors import Internal, PaddleCloudError, Retry, Unreachable
 from paddlecloud.net.proxy import from_environment

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from paddlecloud.agent._context import Context
+from paddlecloud.agent.context import Context
 from paddlecloud.agent.exec import _spool, runner
 from paddlecloud.agent.exec.commands import Commands, _Command
 from paddlecloud.agent.replica import records

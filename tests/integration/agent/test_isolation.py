@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.agent._config import AgentConfig
+from paddlecloud.agent.config import AgentConfig
 from paddlecloud.agent.replica import _token_file
 from paddlecloud.agent.replica.inspect import request_stop
 from paddlecloud.agent.replica.records import ROOT, STACKS, TOKEN, ExitRecord

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from paddlecloud.client import submit
-from paddlecloud.client._transport import Transport
 from paddlecloud.client.download import engine
 from paddlecloud.client.scan.walk import ScanProgress, scan
+from paddlecloud.client.transport import Transport
 from paddlecloud.client.upload import _multipart, blobs, copy_file
 from paddlecloud.client.upload.local_handoff import LocalHandoff
 from paddlecloud.model.errors import Conflict, Invalid, Refused
@@ -239,7 +239,7 @@ def stuck(*args, **kwargs):
 real, copy_file._hash = copy_file._hash, stuck
 from paddlecloud.client.upload.local_handoff import LocalHandoff
 from paddlecloud.client.scan.walk import scan
-from paddlecloud.client._transport import Transport
+from paddlecloud.client.transport import Transport
 from paddlecloud.net.endpoint import Endpoint
 endpoint = Endpoint(sys.argv[1], sys.argv[2], sys.argv[3])
 scan(sys.argv[4], now=4e9, handoff=LocalHandoff(Transport(lambda *_: endpoint), near=True))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.agent._config import AgentConfig
+from paddlecloud.agent.config import AgentConfig
 from paddlecloud.agent.server_link.channel import Channel, Link, PartBody
 from paddlecloud.model.errors import NotFound, Refused, Unauthenticated
 from paddlecloud.model.files.etag import LEAST_PART, joined_tag

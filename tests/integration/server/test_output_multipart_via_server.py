@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.agent._config import AgentConfig
-from paddlecloud.agent._registry import Tracked
+from paddlecloud.agent.config import AgentConfig
 from paddlecloud.agent.outputs import _multipart, scan
+from paddlecloud.agent.registry import Tracked
 from paddlecloud.agent.server_link import channel
 from paddlecloud.agent.server_link.channel import Body, Channel, Link, PartBody
 from paddlecloud.model.errors import PaddleCloudError, Retry, StaleFence, Unreachable

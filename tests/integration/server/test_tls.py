@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from paddlecloud import Client
-from paddlecloud.agent._config import read_config
+from paddlecloud.agent.config import read_config
 from paddlecloud.agent.server_link.channel import Link
 from paddlecloud.model.errors import ConfigError, Unauthenticated, Unreachable
 from paddlecloud.net.http1 import Connection

@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from paddlecloud.client import _response_schemas
-from paddlecloud.client._transport import DONE
+from paddlecloud.client import response_schemas
 from paddlecloud.client.download import engine
 from paddlecloud.client.download._ranges import FEW, range_size
 from paddlecloud.client.scan.walk import Scan, scan, stamp
+from paddlecloud.client.transport import DONE
 from paddlecloud.client.upload import user_bucket
 from paddlecloud.client.upload._scanned_file import ScannedFile
 from paddlecloud.client.upload.user_bucket import BucketTarget
@@ -170,7 +170,7 @@ def test_each_piece_of_a_large_input_is_asked_for_once(
     job_id = answer["job"]["job_id"]
     transport = person.world.transport()
     query = {"prefix": "big"}
-    rows = transport.get(f"/jobs/{job_id}/files", query, schema=_response_schemas.FILES)["files"]
+    rows = transport.get(f"/jobs/{job_id}/files", query, schema=response_schemas.FILES)["files"]
     asked: list[int] = []
     opened = transport.open
 

@@ -24,8 +24,8 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from paddlecloud.backends.scripted import Script, Scripted
-from paddlecloud.client._transport import Transport
 from paddlecloud.client.scan.walk import Scan, scan
+from paddlecloud.client.transport import Transport
 from paddlecloud.client.upload.local_handoff import LocalHandoff
 from paddlecloud.db.engine.base import Tx
 from paddlecloud.db.tables import agent_keys, jobs, tokens, users

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from paddlecloud.agent._config import AgentConfig
-from paddlecloud.agent._context import Context
-from paddlecloud.agent._log import AgentLog
-from paddlecloud.agent._registry import Stage, Tracked
+from paddlecloud.agent.config import AgentConfig
+from paddlecloud.agent.context import Context
+from paddlecloud.agent.log import AgentLog
 from paddlecloud.agent.outputs import unsent
 from paddlecloud.agent.outputs.shipper import Shippers
+from paddlecloud.agent.registry import Stage, Tracked
 from paddlecloud.agent.replica.records import exit_record
 from paddlecloud.agent.server_link.channel import FileBody
 from paddlecloud.agent.supervisor.zygote import Spawner

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.agent._config import AgentConfig, endpoint_at
-from paddlecloud.agent._inotify import MODIFY, parse
-from paddlecloud.agent._log import AgentLog
+from paddlecloud.agent.config import AgentConfig, endpoint_at
+from paddlecloud.agent.inotify import MODIFY, parse
+from paddlecloud.agent.log import AgentLog
 from paddlecloud.agent.outputs.scan import Found, is_settled
 from paddlecloud.agent.server_link.channel import Backoff
 from paddlecloud.model.errors import ConfigError

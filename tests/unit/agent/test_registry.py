@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from paddlecloud.agent._registry import Tracked, read_order, write_order
+from paddlecloud.agent.registry import Tracked, read_order, write_order
 from paddlecloud.agent.replica.lifecycle import Lifecycle
 from tests.unit.agent.runs import said
 

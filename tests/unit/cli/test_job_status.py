@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from paddlecloud.cli._job_status import LAST_STATE, _States, follow
-from paddlecloud.cli._output import Output
-from paddlecloud.client._transport import DONE
+from paddlecloud.cli.job_status import LAST_STATE, _States, follow
+from paddlecloud.cli.output import Output
 from paddlecloud.client.sdk import Client, Job
+from paddlecloud.client.transport import DONE
 from paddlecloud.model.errors import Internal
 from tests.unit.cli.scripted import ID, JOB, VIEW, submits
 from tests.unit.client.fake_server import AK, SK, Answer, FakeServer, error, ok

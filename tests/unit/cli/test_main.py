@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from paddlecloud.cli import main as entry
-from paddlecloud.cli._output import Output
 from paddlecloud.cli.main import main
+from paddlecloud.cli.output import Output
 from paddlecloud.client import submit
 from tests.unit.cli.scripted import ID, JOB, PLAIN, VIEW, Captured, run_program, submits
 from tests.unit.client.fake_server import Answer, FakeServer, Seen, error, ok
@@ -114,7 +114,7 @@ def test_what_holds_a_job_up_is_told_on_a_terminal(
     server.routes[f"GET {JOB}"] = [ok(view), ok(view)]
     assert main(["query_job", ID]) == 0
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr("paddlecloud.cli._output._is_terminal", lambda stream: stream is sys.stderr)
+    monkeypatch.setattr("paddlecloud.cli.output._is_terminal", lambda stream: stream is sys.stderr)
     assert main(["query_job", ID]) == 0
     captured = capsys.readouterr()
     assert captured.err == "outputs wait (no space)\n", "and nothing twice"

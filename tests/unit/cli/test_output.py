@@ -9,8 +9,8 @@ from contextlib import suppress
 
 import pytest
 
-from paddlecloud.cli import _output
-from paddlecloud.cli._output import (
+from paddlecloud.cli import output
+from paddlecloud.cli.output import (
     Output,
     Progress,
     StatusLine,
@@ -123,7 +123,7 @@ def test_a_bar_redraws_itself(monkeypatch: pytest.MonkeyPatch) -> None:
         nothing.add(0)
     text = terminal[1].getvalue()
     assert text.count("\r") == 101
-    assert text.endswith(f"[{'#' * _output._BAR}] 100% 1000 B\n")
+    assert text.endswith(f"[{'#' * output._BAR}] 100% 1000 B\n")
 
 
 def test_an_error_is_told_below_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:

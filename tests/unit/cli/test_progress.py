@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.cli._output import Output
-from paddlecloud.cli._progress import ScanStatusLine, shows
 from paddlecloud.cli.gen2020 import submit_job
 from paddlecloud.cli.main import main
+from paddlecloud.cli.output import Output
+from paddlecloud.cli.progress import ScanStatusLine, shows
 from paddlecloud.client.scan.walk import ScanProgress
 from tests.unit.cli.scripted import ID, VIEW, submits
 from tests.unit.client.fake_server import FakeServer

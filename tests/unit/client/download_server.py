@@ -10,9 +10,9 @@ from urllib.parse import unquote
 
 import pytest
 
-from paddlecloud.client._transport import Transport
 from paddlecloud.client.download import _presigned, engine, listing
 from paddlecloud.client.download.engine import Result
+from paddlecloud.client.transport import Transport
 from paddlecloud.model.errors import Conflict, NotFound, Retry
 from tests.unit.client.trees import NOW
 

@@ -12,9 +12,9 @@ from threading import Thread
 import pytest
 
 from paddlecloud.client import submit
-from paddlecloud.client._transport import Transport
 from paddlecloud.client.rerun import rerun
 from paddlecloud.client.sdk import Client
+from paddlecloud.client.transport import Transport
 from paddlecloud.messages import LANGUAGES, render
 from paddlecloud.model.errors import Conflict, PaddleCloudError, Retry, Unreachable
 from paddlecloud.model.jobs.spec_codec import spec_from_wire, spec_to_wire

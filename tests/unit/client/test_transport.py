@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from paddlecloud.client._transport import DONE, Transport
+from paddlecloud.client.transport import DONE, Transport
 from paddlecloud.model.errors import (
     Conflict,
     Internal,
@@ -202,7 +202,7 @@ def test_an_error_that_comes_in_pieces_keeps_its_class(
 def test_an_error_without_end_is_not_read_for_ever(
     server: FakeServer, transport: Transport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paddlecloud.client._transport.MAX_ERROR", 1000)
+    monkeypatch.setattr("paddlecloud.client.transport.MAX_ERROR", 1000)
     server.routes["GET /api/v1/whoami"] = [Answer(b"x" * 100_000, 500, hold=True)]
     with pytest.raises(Internal):
         transport.get("/whoami", schema=DONE)

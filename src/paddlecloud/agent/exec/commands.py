@@ -17,8 +17,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from paddlecloud.agent._registry import Stage
 from paddlecloud.agent.exec import _spool, runner
+from paddlecloud.agent.registry import Stage
 from paddlecloud.agent.replica import inspect, records
 from paddlecloud.agent.server_link.channel import Backoff, is_internal_error
 from paddlecloud.model.errors import NotFound, PaddleCloudError, Retry, Unauthenticated
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from paddlecloud.agent._context import Context
+    from paddlecloud.agent.context import Context
     from paddlecloud.agent.server_link.channel import Channel
 
 #: Seconds between two reads of what a command has printed.

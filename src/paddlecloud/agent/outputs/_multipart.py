@@ -26,8 +26,8 @@ from paddlecloud.transfer.resume import Progress
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from paddlecloud.agent._registry import Tracked
     from paddlecloud.agent.outputs.scan import Found
+    from paddlecloud.agent.registry import Tracked
     from paddlecloud.agent.server_link.channel import Channel
     from paddlecloud.transfer.presigned import PresignedConnections
     from paddlecloud.transfer.slots import Slots

@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import IO, TYPE_CHECKING
 
-from paddlecloud.agent._registry import Stage
 from paddlecloud.agent.outputs import _multipart, _send, scan, unsent
 from paddlecloud.agent.outputs._large_files import LOAD, LargeFileQueue, Outcome, attempt
 from paddlecloud.agent.outputs._send import Bundle
 from paddlecloud.agent.outputs.retry_limits import is_store_failure, retry_seconds
 from paddlecloud.agent.outputs.sent_files import SentFiles
+from paddlecloud.agent.registry import Stage
 from paddlecloud.agent.replica import notices
 from paddlecloud.agent.sandbox import workspace
 from paddlecloud.agent.server_link.channel import Backoff, is_internal_error
@@ -42,12 +42,12 @@ from paddlecloud.model.protocol.bce_auth import quote
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from paddlecloud.agent._context import Context
-    from paddlecloud.agent._registry import Tracked
-    from paddlecloud.agent._work_queue import WorkQueue
+    from paddlecloud.agent.context import Context
     from paddlecloud.agent.outputs._large_files import Sent
     from paddlecloud.agent.outputs.scan import Found
+    from paddlecloud.agent.registry import Tracked
     from paddlecloud.agent.server_link.channel import Channel
+    from paddlecloud.agent.work_queue import WorkQueue
     from paddlecloud.transfer.presigned import PresignedConnections
     from paddlecloud.transfer.slots import Slots
 

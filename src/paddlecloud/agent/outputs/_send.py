@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from paddlecloud.agent._registry import Tracked
     from paddlecloud.agent.outputs.scan import Found
+    from paddlecloud.agent.registry import Tracked
     from paddlecloud.agent.server_link.channel import Channel
     from paddlecloud.transfer.slots import Slots
 

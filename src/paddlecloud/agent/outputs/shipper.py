@@ -17,11 +17,11 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from paddlecloud.agent._registry import Stage
-from paddlecloud.agent._work_queue import WorkQueue
 from paddlecloud.agent.outputs import scan
 from paddlecloud.agent.outputs._replica_outputs import ReplicaOutputs
+from paddlecloud.agent.registry import Stage
 from paddlecloud.agent.replica import notices
+from paddlecloud.agent.work_queue import WorkQueue
 from paddlecloud.net.connection_pool import Pool
 from paddlecloud.transfer.presigned import PresignedConnections
 from paddlecloud.transfer.slots import Slots
@@ -29,8 +29,8 @@ from paddlecloud.transfer.slots import Slots
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paddlecloud.agent._context import Context
-    from paddlecloud.agent._registry import Tracked
+    from paddlecloud.agent.context import Context
+    from paddlecloud.agent.registry import Tracked
     from paddlecloud.agent.server_link.channel import Channel
 
 _THREADS = 2

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from paddlecloud.agent._context import Context
-    from paddlecloud.agent._registry import Tracked
+    from paddlecloud.agent.context import Context
+    from paddlecloud.agent.registry import Tracked
     from paddlecloud.model.errors import PaddleCloudError
 
     Errors = Mapping[str, PaddleCloudError]

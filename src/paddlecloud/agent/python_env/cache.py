@@ -28,9 +28,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paddlecloud.agent._registry import Stage
 from paddlecloud.agent.inputs.cache import Evictable
 from paddlecloud.agent.python_env import _install
+from paddlecloud.agent.registry import Stage
 from paddlecloud.agent.replica import inspect, notices, records
 from paddlecloud.agent.replica.inspect import Phase
 from paddlecloud.agent.sandbox import workspace
@@ -41,8 +41,8 @@ from paddlecloud.model.units import format_size
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from paddlecloud.agent._context import Context
-    from paddlecloud.agent._registry import Tracked
+    from paddlecloud.agent.context import Context
+    from paddlecloud.agent.registry import Tracked
     from paddlecloud.agent.replica.records import ExitRecord, Launch
     from paddlecloud.agent.server_link.orders import Run
     from paddlecloud.agent.supervisor.zygote import Spawner

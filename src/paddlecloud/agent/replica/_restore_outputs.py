@@ -25,7 +25,7 @@ from paddlecloud.model.files.snapshot import check_path
 from paddlecloud.model.protocol.bce_auth import quote
 
 if TYPE_CHECKING:
-    from paddlecloud.agent._registry import Tracked
+    from paddlecloud.agent.registry import Tracked
     from paddlecloud.agent.server_link.channel import Channel
 
 _ATTEMPTS = 3

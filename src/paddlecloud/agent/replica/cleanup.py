@@ -20,9 +20,9 @@ from paddlecloud.agent.sandbox import tmpdir, workspace
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from paddlecloud.agent._context import Context
-    from paddlecloud.agent._registry import Tracked
+    from paddlecloud.agent.context import Context
     from paddlecloud.agent.outputs.shipper import Shippers
+    from paddlecloud.agent.registry import Tracked
 
 #: The trash is emptied when nothing was added to it for this many seconds: jobs come first.
 _IDLE_SECONDS = 1.0

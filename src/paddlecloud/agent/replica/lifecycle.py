@@ -12,8 +12,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from paddlecloud.agent._registry import Stage, StopRequest, Tracked, read_order
 from paddlecloud.agent.outputs import unsent
+from paddlecloud.agent.registry import Stage, StopRequest, Tracked, read_order
 from paddlecloud.agent.replica import inspect, records
 from paddlecloud.agent.replica.inspect import Phase
 from paddlecloud.agent.replica.start import request_stop
@@ -23,7 +23,7 @@ from paddlecloud.agent.server_link import orders
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from paddlecloud.agent._context import Context
+    from paddlecloud.agent.context import Context
     from paddlecloud.agent.outputs.shipper import Shippers
     from paddlecloud.agent.replica.cleanup import Cleanup
     from paddlecloud.agent.replica.start import Starters

@@ -18,11 +18,10 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from paddlecloud.agent._registry import Stage, write_order
-from paddlecloud.agent._work_queue import WorkQueue
 from paddlecloud.agent.inputs.cache import RECHECK_SECONDS, InputCache
 from paddlecloud.agent.inputs.snapshot_tree import HeldTree, SnapshotTrees, TreeBusy, hold, is_worth
 from paddlecloud.agent.python_env.cache import Environments, with_environment
+from paddlecloud.agent.registry import Stage, write_order
 from paddlecloud.agent.replica import (
     _ports,
     _restore_outputs,
@@ -36,6 +35,7 @@ from paddlecloud.agent.replica.inspect import Phase
 from paddlecloud.agent.replica.records import CAUSE_PORT_TAKEN, CAUSE_START_FAILED, ORDER, ROOT
 from paddlecloud.agent.sandbox import tmpdir, workspace
 from paddlecloud.agent.server_link.channel import is_internal_error
+from paddlecloud.agent.work_queue import WorkQueue
 from paddlecloud.messages import render
 from paddlecloud.model.diagnosis.exit_status import NO_ENVIRONMENT
 from paddlecloud.model.errors import PaddleCloudError, Refused, Retry, Unauthenticated
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from paddlecloud.agent._context import Context
-    from paddlecloud.agent._registry import StopRequest, Tracked
+    from paddlecloud.agent.context import Context
     from paddlecloud.agent.inputs.cache import Evictable, OpenBlob
+    from paddlecloud.agent.registry import StopRequest, Tracked
     from paddlecloud.agent.replica.records import Launch
     from paddlecloud.agent.server_link.channel import Channel
     from paddlecloud.agent.server_link.orders import Run

@@ -13,14 +13,14 @@ import os
 import struct
 from typing import TYPE_CHECKING, Any
 
-from paddlecloud.agent._registry import Stage
+from paddlecloud.agent.registry import Stage
 from paddlecloud.agent.replica import notices
 from paddlecloud.agent.replica.records import STDOUT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from paddlecloud.agent._registry import Tracked
+    from paddlecloud.agent.registry import Tracked
 
 MAX_LOG_BYTES = 4 * 1024 * 1024
 #: Of one replica while others wait, so that a chatty one does not block the rest.

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 from zlib import crc32
 
-from paddlecloud.agent._config import (
+from paddlecloud.agent.config import (
     endpoint_at,
     find_endpoint,
     read_config,
@@ -26,7 +26,7 @@ from paddlecloud.agent._config import (
     valid_urls,
     write_peers,
 )
-from paddlecloud.agent._inotify import CREATE, MODIFY, MOVED_TO, open_watcher
+from paddlecloud.agent.inotify import CREATE, MODIFY, MOVED_TO, open_watcher
 from paddlecloud.model.errors import (
     ConfigError,
     Internal,
@@ -43,7 +43,7 @@ from paddlecloud.net.http1 import Connection
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from paddlecloud.agent._config import AgentConfig
+    from paddlecloud.agent.config import AgentConfig
     from paddlecloud.net.endpoint import Endpoint
     from paddlecloud.net.http1 import Response
     from paddlecloud.net.proxy import Proxy

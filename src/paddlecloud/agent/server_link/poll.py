@@ -23,7 +23,7 @@ from paddlecloud.model import cgroup_limits
 from paddlecloud.model.errors import PaddleCloudError, Unauthenticated, Unreachable
 
 if TYPE_CHECKING:
-    from paddlecloud.agent._context import Context
+    from paddlecloud.agent.context import Context
     from paddlecloud.agent.exec.commands import Commands
     from paddlecloud.agent.replica.lifecycle import Lifecycle
 

@@ -17,10 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paddlecloud.agent._inotify import OVERFLOW
-from paddlecloud.agent._registry import Stage
+from paddlecloud.agent.inotify import OVERFLOW
 from paddlecloud.agent.outputs import scan, unsent
 from paddlecloud.agent.outputs.retry_limits import retry_seconds
+from paddlecloud.agent.registry import Stage
 from paddlecloud.agent.replica import notices as replica_notices
 from paddlecloud.agent.replica.records import STDOUT
 from paddlecloud.agent.server_link._report_batch import (
@@ -36,8 +36,8 @@ from paddlecloud.agent.server_link.channel import Backoff, is_internal_error
 from paddlecloud.model.errors import PaddleCloudError, Retry, StorageFull, Unauthenticated
 
 if TYPE_CHECKING:
-    from paddlecloud.agent._context import Context
-    from paddlecloud.agent._registry import Tracked
+    from paddlecloud.agent.context import Context
+    from paddlecloud.agent.registry import Tracked
     from paddlecloud.agent.replica.lifecycle import Lifecycle
     from paddlecloud.agent.server_link._report_batch import Batch
     from paddlecloud.agent.usage.sampler import Sampler

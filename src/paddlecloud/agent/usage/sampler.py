@@ -18,15 +18,15 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from paddlecloud.agent._registry import Stage
+from paddlecloud.agent.registry import Stage
 from paddlecloud.agent.replica import records
 from paddlecloud.agent.usage._gpu import open_cards, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from paddlecloud.agent._context import Context
-    from paddlecloud.agent._registry import Tracked
+    from paddlecloud.agent.context import Context
+    from paddlecloud.agent.registry import Tracked
     from paddlecloud.agent.usage._gpu import Cards
 
 EVERY = 2.0

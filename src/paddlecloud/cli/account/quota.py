@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddlecloud.cli._output import size
+from paddlecloud.cli.output import size
 from paddlecloud.cli.parser import FLAG, LIST, NUMBER, TEXT, Command, Option
 from paddlecloud.model.errors import Invalid
 
@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from paddlecloud.cli._context import Context
+    from paddlecloud.cli.context import Context
     from paddlecloud.cli.parser import Args
 
 DEFAULT_PLAN = "default"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddlecloud.cli._account_options import (
+from paddlecloud.cli.account_options import (
     AK,
     NAME,
     SCOPE,
@@ -16,7 +16,7 @@ from paddlecloud.cli.parser import FLAG, Command, Option
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddlecloud.cli._context import Context
+    from paddlecloud.cli.context import Context
     from paddlecloud.cli.parser import Args
 
 

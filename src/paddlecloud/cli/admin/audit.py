@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from paddlecloud.cli._account_options import show_rows
+from paddlecloud.cli.account_options import show_rows
 from paddlecloud.cli.gen2020.list_jobs import asked_limit
 from paddlecloud.cli.parser import FLAG, NUMBER, TEXT, Command, Option
 from paddlecloud.model.errors import Invalid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddlecloud.cli._context import Context
+    from paddlecloud.cli.context import Context
     from paddlecloud.cli.parser import Args
 
 COLUMNS = ("at", "actor", "source", "action", "target", "detail")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from paddlecloud.cli._output import size
+from paddlecloud.cli.output import size
 from paddlecloud.cli.parser import Command
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddlecloud.cli._context import Context
+    from paddlecloud.cli.context import Context
     from paddlecloud.cli.parser import Args
 
 

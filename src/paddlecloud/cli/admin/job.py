@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from paddlecloud.cli._account_options import show_rows
+from paddlecloud.cli.account_options import show_rows
 from paddlecloud.cli.gen2020 import kill_job, query_job
 from paddlecloud.cli.gen2020.list_jobs import FILTERS, asked_limit, asked_state
 from paddlecloud.cli.parser import JOB_ID, TEXT, Command, Option
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddlecloud.cli._context import Context
+    from paddlecloud.cli.context import Context
     from paddlecloud.cli.parser import Args
 
 COLUMNS = (

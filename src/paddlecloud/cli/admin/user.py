@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from paddlecloud.cli._account_options import USER, show_one, show_rows, wanted_user
+from paddlecloud.cli.account_options import USER, show_one, show_rows, wanted_user
 from paddlecloud.cli.parser import TEXT, Command, Option
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddlecloud.cli._context import Context
+    from paddlecloud.cli.context import Context
     from paddlecloud.cli.parser import Args
 
 COLUMNS = ("user_id", "role", "plan", "email", "lang", "disabled", "tokens", "created_at")

@@ -9,7 +9,7 @@ from paddlecloud.cli.parser import LIST, NUMBER, TEXT, Option
 from paddlecloud.model.errors import Invalid, NotFound, Refused
 
 if TYPE_CHECKING:
-    from paddlecloud.cli._context import Context
+    from paddlecloud.cli.context import Context
     from paddlecloud.cli.parser import Args, Run
     from paddlecloud.data.recordio.corruption import Damage
     from paddlecloud.data.recordio.repair import Report

@@ -24,8 +24,8 @@ from paddlecloud.model.errors import Invalid
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from paddlecloud.cli._context import Context
-    from paddlecloud.cli._output import Progress
+    from paddlecloud.cli.context import Context
+    from paddlecloud.cli.output import Progress
     from paddlecloud.cli.parser import Args
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from paddlecloud.cli._output import size
 from paddlecloud.cli.data._common import (
     ERRORS,
     FILE,
@@ -20,13 +19,14 @@ from paddlecloud.cli.data._common import (
     only,
     paths_of,
 )
+from paddlecloud.cli.output import size
 from paddlecloud.cli.parser import NUMBER, Command, Option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from paddlecloud.cli._context import Context
-    from paddlecloud.cli._output import Output
+    from paddlecloud.cli.context import Context
+    from paddlecloud.cli.output import Output
     from paddlecloud.cli.parser import Args
     from paddlecloud.data.recordio.repair import Report
 

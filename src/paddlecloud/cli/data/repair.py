@@ -9,7 +9,7 @@ from paddlecloud.cli.parser import FLAG, TEXT, Command, Option
 from paddlecloud.model.errors import Invalid
 
 if TYPE_CHECKING:
-    from paddlecloud.cli._context import Context
+    from paddlecloud.cli.context import Context
     from paddlecloud.cli.parser import Args
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from paddlecloud.cli._output import size
 from paddlecloud.cli.gen2020.query_job import wanted_job
+from paddlecloud.cli.output import size
 from paddlecloud.cli.parser import JOB_ID, Command
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddlecloud.cli._context import Context
+    from paddlecloud.cli.context import Context
     from paddlecloud.cli.parser import Args
 
 

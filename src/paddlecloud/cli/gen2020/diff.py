@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddlecloud.cli._output import visible
+from paddlecloud.cli.output import visible
 from paddlecloud.cli.parser import LIST, Command, Option
 from paddlecloud.model.errors import Invalid
 from paddlecloud.model.jobs.params import PARAMETERS
@@ -12,8 +12,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from paddlecloud.cli._context import Context
-    from paddlecloud.cli._output import Output
+    from paddlecloud.cli.context import Context
+    from paddlecloud.cli.output import Output
     from paddlecloud.cli.parser import Args
 
 _LONGEST = 200

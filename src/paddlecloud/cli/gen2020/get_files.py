@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from paddlecloud.cli._job_status import report_waiting
-from paddlecloud.cli._output import size, visible
 from paddlecloud.cli.gen2020.query_job import wanted_job
+from paddlecloud.cli.job_status import report_waiting
+from paddlecloud.cli.output import size, visible
 from paddlecloud.cli.parser import BOOL, FLAG, JOB_ID, TEXT, Command, Option
 from paddlecloud.model.errors import Conflict, Invalid, Retry
 
@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from paddlecloud.cli._context import Context
+    from paddlecloud.cli.context import Context
     from paddlecloud.cli.parser import Args
     from paddlecloud.client.download.engine import Result
     from paddlecloud.client.sdk import Listing

@@ -7,7 +7,7 @@ from paddlecloud.cli.parser import JOB_ID, Command
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddlecloud.cli._context import Context
+    from paddlecloud.cli.context import Context
     from paddlecloud.cli.parser import Args
 
 

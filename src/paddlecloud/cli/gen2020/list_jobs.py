@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from paddlecloud.cli._output import one_line
+from paddlecloud.cli.output import one_line
 from paddlecloud.cli.parser import FLAG, NUMBER, TEXT, Command, Option
 from paddlecloud.model.errors import Invalid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddlecloud.cli._context import Context
+    from paddlecloud.cli.context import Context
     from paddlecloud.cli.parser import Args
 
 COLUMNS = (

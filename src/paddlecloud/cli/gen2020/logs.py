@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from paddlecloud.cli._job_status import report_waiting
 from paddlecloud.cli.gen2020.query_job import wanted_job
+from paddlecloud.cli.job_status import report_waiting
 from paddlecloud.cli.parser import FLAG, JOB_ID, NUMBER, TEXT, Command, Option
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from paddlecloud.cli._context import Context
+    from paddlecloud.cli.context import Context
     from paddlecloud.cli.parser import Args
 
 

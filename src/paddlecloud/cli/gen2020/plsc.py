@@ -12,7 +12,7 @@ from paddlecloud.cli.parser import COMMON, Command, Option
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddlecloud.cli._context import Context
+    from paddlecloud.cli.context import Context
     from paddlecloud.cli.parser import Args
 
 DEFAULTS = {

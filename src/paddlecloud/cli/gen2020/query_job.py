@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from paddlecloud.cli._output import key_lines
+from paddlecloud.cli.output import key_lines
 from paddlecloud.cli.parser import JOB_ID, Command
 from paddlecloud.model.errors import Invalid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddlecloud.cli._context import Context
+    from paddlecloud.cli.context import Context
     from paddlecloud.cli.parser import Args
 
 KEYS = (
@@ -28,7 +28,7 @@ def run(args: Args, context: Context) -> int:
     if not context.out.errors_on_terminal:
         return 0
     if job.view.get("failure"):
-        from paddlecloud.cli._job_status import report_end  # noqa: PLC0415 - only a failure needs it
+        from paddlecloud.cli.job_status import report_end  # noqa: PLC0415 - only a failure needs it
 
         report_end(job, context.out)
     for advice in job.view.get("advice", ()):

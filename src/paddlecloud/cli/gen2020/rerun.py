@@ -10,7 +10,7 @@ from paddlecloud.client.sdk import check_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddlecloud.cli._context import Context
+    from paddlecloud.cli.context import Context
     from paddlecloud.cli.parser import Args
 
 

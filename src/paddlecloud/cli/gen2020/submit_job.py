@@ -6,9 +6,9 @@ them, so that the SDK and a hand-made request meet the same rules.
 
 from __future__ import annotations
 
-from paddlecloud.cli import _job_status
-from paddlecloud.cli._progress import ScanStatusLine, shows
+from paddlecloud.cli import job_status
 from paddlecloud.cli.parser import LIST, TEXT, Command, Option
+from paddlecloud.cli.progress import ScanStatusLine, shows
 from paddlecloud.client import submit as client_submit
 from paddlecloud.client.scan.walk import ScanProgress
 from paddlecloud.client.sdk import Job
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from paddlecloud.cli._context import Context
-    from paddlecloud.cli._output import Output, Progress
+    from paddlecloud.cli.context import Context
+    from paddlecloud.cli.output import Output, Progress
     from paddlecloud.cli.parser import Args
     from paddlecloud.model.jobs.params import Parameter
 
@@ -48,8 +48,8 @@ def submitted(args: Args, context: Context, submit: Callable[..., dict[str, Any]
         if not out.accepted:
             raise
         out.say("watch_left", job_id=out.accepted)
-        return _job_status.INTERRUPTED
-    return _job_status.follow(context.client, job, out) if given.get("watch_mode") == "1" else 0
+        return job_status.INTERRUPTED
+    return job_status.follow(context.client, job, out) if given.get("watch_mode") == "1" else 0
 
 
 def _print(out: Output, job: Job, notes: list[str]) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from paddlecloud.cli._output import size
+from paddlecloud.cli.output import size
 from paddlecloud.cli.parser import FLAG, JOB_ID, Command, Option
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from paddlecloud.cli._context import Context
+    from paddlecloud.cli.context import Context
     from paddlecloud.cli.parser import Args
 
 #: Seconds between two pictures: agents measure no more often.

@@ -16,7 +16,7 @@ from paddlecloud.client.sdk import server_url
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddlecloud.cli._context import Context
+    from paddlecloud.cli.context import Context
     from paddlecloud.cli.parser import Args
 
 #: Seconds between two reads of a followed log.

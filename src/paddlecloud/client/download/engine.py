@@ -45,9 +45,9 @@ from paddlecloud.transfer.workers import run_workers
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from paddlecloud.client._transport import Transport
     from paddlecloud.client.download._ranges import Range, Row
     from paddlecloud.client.sdk import Client, Listing
+    from paddlecloud.client.transport import Transport
     from paddlecloud.net.http1 import Response
 
     Task = tuple[File, Range, int]

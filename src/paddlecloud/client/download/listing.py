@@ -6,9 +6,9 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from paddlecloud.client import _response_schemas
-from paddlecloud.client._transport import MAX_LISTING
+from paddlecloud.client import response_schemas
 from paddlecloud.client.file_names import shown, why_not
+from paddlecloud.client.transport import MAX_LISTING
 from paddlecloud.model.errors import Invalid, NotFound
 from paddlecloud.model.files.path_rules import means
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from paddlecloud.client._transport import Transport
     from paddlecloud.client.download._ranges import File
+    from paddlecloud.client.transport import Transport
 
     Row = dict[str, Any]
 
@@ -31,7 +31,7 @@ def with_snapshot(
     if prefix is None or wanted.startswith(f"output/{job_id}"):
         return [*rows]
     try:
-        how: dict[str, Any] = {"schema": _response_schemas.SNAPSHOT, "most": MAX_LISTING}
+        how: dict[str, Any] = {"schema": response_schemas.SNAPSHOT, "most": MAX_LISTING}
         answer = transport.get(f"/jobs/{job_id}/snapshot", **how)
     except NotFound:  # the job was deleted since; the download fails with a sentence about it
         return [*rows]

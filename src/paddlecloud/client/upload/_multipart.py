@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from zlib import crc32
 
-from paddlecloud.client import _response_schemas
+from paddlecloud.client import response_schemas
 from paddlecloud.client.file_names import shown
 from paddlecloud.client.response_checks import refuse
 from paddlecloud.client.upload._scanned_file import ScannedFile
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from paddlecloud.client._transport import Transport
     from paddlecloud.client.scan.walk import Source
+    from paddlecloud.client.transport import Transport
     from paddlecloud.transfer.presigned import PresignedConnections
     from paddlecloud.transfer.resume import Progress
 
@@ -83,11 +83,11 @@ class _BlobTarget(Target):
 
     def complete(self, tags: Sequence[str], sha256: str) -> None:
         """A verification that takes long is answered from time to time: not yet."""
-        how: dict[str, Any] = {"schema": _response_schemas.FINISHED, "idempotent": True}
+        how: dict[str, Any] = {"schema": response_schemas.FINISHED, "idempotent": True}
         while not self._transport.post(f"{self._path}/finish", {}, **how)["stored"]:
             pass
 
     def _state(self) -> dict[str, Any]:
         asked = {**self._request, "direct": not self._connections.is_any_away}
-        how: dict[str, Any] = {"schema": _response_schemas.UPLOAD, "idempotent": True}
+        how: dict[str, Any] = {"schema": response_schemas.UPLOAD, "idempotent": True}
         return self._transport.post("/uploads", asked, **how)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 import os
 
-from paddlecloud.client import _response_schemas
-from paddlecloud.client._transport import MAX_LISTING
+from paddlecloud.client import response_schemas
 from paddlecloud.client.file_names import shown
 from paddlecloud.client.response_checks import refuse
 from paddlecloud.client.scan.walk import BIG, BLOCK, stamp, unreadable
+from paddlecloud.client.transport import MAX_LISTING
 from paddlecloud.model.errors import Conflict, PaddleCloudError, Retry
 
 TYPE_CHECKING = False
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any, TypeVar
 
-    from paddlecloud.client._transport import Transport
     from paddlecloud.client.scan.walk import Scan, Source
+    from paddlecloud.client.transport import Transport
     from paddlecloud.client.upload.local_handoff import LocalHandoff
     from paddlecloud.transfer.presigned import PresignedConnections
     from paddlecloud.transfer.resume import Progress as Counter
@@ -105,7 +105,7 @@ class _Upload:
         self._progress = progress
         self._connections: PresignedConnections | None = None
         self._manifest = b'{"entries":' + scan.canonical.encode() + b"}"
-        self._how: dict[str, Any] = {"schema": _response_schemas.MISSING, "most": MAX_LISTING}
+        self._how: dict[str, Any] = {"schema": response_schemas.MISSING, "most": MAX_LISTING}
         if len(self._manifest) >= LONG:
             from zlib import compress  # noqa: PLC0415 - only many files need it
 

@@ -15,15 +15,15 @@ import os
 import stat
 from contextlib import suppress
 
-from paddlecloud.client import _response_schemas
+from paddlecloud.client import response_schemas
 from paddlecloud.client.file_names import shown
 from paddlecloud.client.scan.walk import stamp, unreadable
 from paddlecloud.model.errors import Conflict, NotFound
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddlecloud.client._transport import Transport
     from paddlecloud.client.scan.walk import Source
+    from paddlecloud.client.transport import Transport
     from paddlecloud.client.upload.copy_file import Report
 
 #: Bytes that are copied before it is known whether the server lacks them.
@@ -68,7 +68,7 @@ class LocalHandoff:
             return False
         request = {"sha256": sha256, "size": source[1], "handed": self._name}
         post = self._transport.post
-        answer = post("/uploads", request, schema=_response_schemas.UPLOAD, idempotent=True)
+        answer = post("/uploads", request, schema=response_schemas.UPLOAD, idempotent=True)
         self._held.discard(sha256)
         return bool(answer["stored"])
 
@@ -100,7 +100,7 @@ class LocalHandoff:
     def _begin(self) -> None:
         """Ask for a directory; one that other users could enter is not used."""
         post = self._transport.post
-        place = post("/uploads/place", {}, schema=_response_schemas.HANDING, idempotent=True)
+        place = post("/uploads/place", {}, schema=response_schemas.HANDING, idempotent=True)
         path, name = place.get("path", ""), place.get("name", "")
         if not path or "\0" in path:
             return

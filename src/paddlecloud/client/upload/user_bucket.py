@@ -11,11 +11,11 @@ from __future__ import annotations
 import hashlib
 from contextlib import contextmanager
 
-from paddlecloud.client import _response_schemas
-from paddlecloud.client._transport import DONE, MAX_LISTING
+from paddlecloud.client import response_schemas
 from paddlecloud.client.file_names import few, shown
 from paddlecloud.client.response_checks import refuse
 from paddlecloud.client.scan.walk import BLOCK, unreadable
+from paddlecloud.client.transport import DONE, MAX_LISTING
 from paddlecloud.client.upload._scanned_file import ScannedFile
 from paddlecloud.client.upload.blobs import batches
 from paddlecloud.model.errors import Refused, Retry
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any, TypeVar
 
-    from paddlecloud.client._transport import Transport
     from paddlecloud.client.response_checks import Schema
     from paddlecloud.client.scan.notices import Row
     from paddlecloud.client.scan.walk import Scan
     from paddlecloud.client.sdk import Client
+    from paddlecloud.client.transport import Transport
     from paddlecloud.transfer.resume import Note, Report
 
     T = TypeVar("T")
@@ -185,7 +185,7 @@ class BucketTarget(Target):
         self._upload = ""
 
     def begin(self) -> Upload:
-        state = self._ask("/uploads", _response_schemas.PRIVATE_UPLOAD, **self._asked)
+        state = self._ask("/uploads", response_schemas.PRIVATE_UPLOAD, **self._asked)
         if not state["part_size"]:
             refuse("part_size", state["part_size"], "response_positive")
         self._upload = state["upload"]
@@ -193,7 +193,7 @@ class BucketTarget(Target):
 
     def presign(self, numbers: Sequence[int]) -> Mapping[int, str]:
         asked = {"path": self._asked["path"], "upload": self._upload, "numbers": numbers}
-        urls = self._ask("/uploads/addresses", _response_schemas.ADDRESSES, **asked)["addresses"]
+        urls = self._ask("/uploads/addresses", response_schemas.ADDRESSES, **asked)["addresses"]
         return dict(zip(numbers, _of_each(numbers, urls), strict=True))
 
     def complete(self, tags: Sequence[str], sha256: str) -> None:
@@ -225,7 +225,7 @@ class _Upload:
 
     def attempt(self) -> None:
         """Send all that is not there."""
-        how: dict[str, Any] = {"schema": _response_schemas.PRIVATE_FILES, "idempotent": True}
+        how: dict[str, Any] = {"schema": response_schemas.PRIVATE_FILES, "idempotent": True}
         there = self._transport.post("/private/files", self._request, most=MAX_LISTING, **how)
         known = {path: (size, tag) for path, size, tag in there["files"]}
         if self._note is not None:
@@ -244,7 +244,7 @@ class _Upload:
 
     def _put_whole(self, batch: list[Sending]) -> None:
         paths = [path for path, *_ in batch]
-        urls = self._ask("/addresses", _response_schemas.ADDRESSES, paths=paths)["addresses"]
+        urls = self._ask("/addresses", response_schemas.ADDRESSES, paths=paths)["addresses"]
         items = zip(batch, _of_each(batch, urls), strict=True)
         threads = at_once(self._total, max(size for _, _, size, _ in batch))
         run_workers(threads, lambda: next(items, None), self._put_some)

@@ -15,10 +15,10 @@ from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from paddlecloud.data._shard import share
 from paddlecloud.data.legacy2017 import pickles
 from paddlecloud.data.recordio.atomic_file import SafeFile
 from paddlecloud.data.recordio.record_writer import CHUNK_BYTES, Writer
+from paddlecloud.data.shard import share
 
 Samples = Callable[[], Iterable[Any]] | Iterable[Any]
 COMPATS = (None, "2017")

@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from paddlecloud.data._shard import job_variable
+from paddlecloud.data.shard import job_variable
 
 VARIABLE = "PADDLECLOUD_TOKEN_FILE"
 TIMEOUT = 30.0

@@ -21,10 +21,10 @@ from itertools import groupby
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from paddlecloud.data._shard import job_variable
 from paddlecloud.data.recordio.corruption import DamagedFile
 from paddlecloud.data.recordio.index import Chunk, Index
 from paddlecloud.data.recordio.source import Opener, Target
+from paddlecloud.data.shard import job_variable
 from paddlecloud.data.taskqueue._http import Caller, ServerRefused, from_environment
 
 log = logging.getLogger("paddlecloud.data")

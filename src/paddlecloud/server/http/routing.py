@@ -21,7 +21,7 @@ from paddlecloud.messages import render
 from paddlecloud.model.errors import Invalid, Retry, TooLarge
 from paddlecloud.model.protocol import bce_auth
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.http import validation_errors
+from paddlecloud.server.http import _validation_errors
 from paddlecloud.server.http.auth import Caller
 
 T = TypeVar("T")
@@ -155,7 +155,7 @@ def decode_body(raw: bytes, schema: type[T], lang: str = "en") -> T:
     try:
         return msgspec.json.decode(raw, type=schema)
     except msgspec.ValidationError as error:
-        detail = validation_errors.explain(error, lambda: msgspec.json.decode(raw), schema, lang)
+        detail = _validation_errors.explain(error, lambda: msgspec.json.decode(raw), schema, lang)
         raise Invalid("body_invalid", detail=detail) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Invalid("body_invalid", detail=str(error)) from error
@@ -172,8 +172,8 @@ def decode_query(pairs: Sequence[tuple[str, str]], schema: type[T], lang: str = 
     try:
         return msgspec.convert(found, type=schema, strict=False)
     except msgspec.ValidationError as error:
-        given = validation_errors.query_values(found, schema)
-        detail = validation_errors.explain(error, lambda: given, schema, lang)
+        given = _validation_errors.query_values(found, schema)
+        detail = _validation_errors.explain(error, lambda: given, schema, lang)
         raise Invalid("query_invalid", detail=detail) from error
 
 

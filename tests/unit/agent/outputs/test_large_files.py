@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.agent._registry import Tracked
 from paddlecloud.agent.outputs import _large_files, _replica_outputs, scan
+from paddlecloud.agent.registry import Tracked
 from paddlecloud.agent.replica.records import exit_record
 from paddlecloud.model.errors import Forbidden, StorageFull
 from tests.integration.agent.replicas import eventually

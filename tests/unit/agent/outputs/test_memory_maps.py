@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.agent._registry import Tracked
 from paddlecloud.agent.outputs import _replica_outputs, _send, scan
 from paddlecloud.agent.outputs.sent_files import SHIPPED, SentFiles
+from paddlecloud.agent.registry import Tracked
 from paddlecloud.agent.replica import records
 from paddlecloud.agent.replica.records import exit_record
 from paddlecloud.model.errors import StorageFull

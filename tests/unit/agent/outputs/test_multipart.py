@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import pytest
 
-from paddlecloud.agent._registry import Tracked
 from paddlecloud.agent.outputs import _multipart, scan
 from paddlecloud.agent.outputs._multipart import PartProgress
+from paddlecloud.agent.registry import Tracked
 from paddlecloud.agent.server_link.channel import PartBody
 from paddlecloud.model.errors import NotFound, PaddleCloudError, StorageFull
 from paddlecloud.model.files.etag import joined_tag

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.agent._registry import Tracked
 from paddlecloud.agent.outputs import _replica_outputs, scan, unsent
+from paddlecloud.agent.registry import Tracked
 from paddlecloud.agent.replica.records import exit_record
 from paddlecloud.messages import render
 from paddlecloud.model.errors import Forbidden, PaddleCloudError, StorageFull

@@ -9,10 +9,10 @@ from typing import cast
 
 import pytest
 
-from paddlecloud.agent._context import Context
-from paddlecloud.agent._log import AgentLog
-from paddlecloud.agent._registry import Tracked
+from paddlecloud.agent.context import Context
+from paddlecloud.agent.log import AgentLog
 from paddlecloud.agent.outputs import unsent
+from paddlecloud.agent.registry import Tracked
 from paddlecloud.agent.replica import records
 from paddlecloud.agent.replica.records import exit_record
 from paddlecloud.agent.sandbox import workspace

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from paddlecloud.agent._config import AgentConfig
-from paddlecloud.agent._context import Context
-from paddlecloud.agent._log import AgentLog
-from paddlecloud.agent._registry import Stage, Tracked
+from paddlecloud.agent.config import AgentConfig
+from paddlecloud.agent.context import Context
 from paddlecloud.agent.inputs.cache import InputCache
+from paddlecloud.agent.log import AgentLog
 from paddlecloud.agent.python_env import _install
 from paddlecloud.agent.python_env import cache as python_env_cache
 from paddlecloud.agent.python_env.cache import Environments, key_of, last_lines, use
+from paddlecloud.agent.registry import Stage, Tracked
 from paddlecloud.agent.replica import records
 from paddlecloud.agent.supervisor.zygote import Spawner
 from paddlecloud.model.errors import PaddleCloudError, Refused, Retry

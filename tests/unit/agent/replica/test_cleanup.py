@@ -12,12 +12,12 @@ from typing import cast
 
 import pytest
 
-from paddlecloud.agent._agent import Agent
-from paddlecloud.agent._config import AgentConfig
-from paddlecloud.agent._context import Context
-from paddlecloud.agent._log import AgentLog
-from paddlecloud.agent._registry import Stage, Tracked
+from paddlecloud.agent.agent import Agent
+from paddlecloud.agent.config import AgentConfig
+from paddlecloud.agent.context import Context
 from paddlecloud.agent.inputs.cache import InputCache
+from paddlecloud.agent.log import AgentLog
+from paddlecloud.agent.registry import Stage, Tracked
 from paddlecloud.agent.replica.cleanup import Cleanup
 from paddlecloud.agent.supervisor.zygote import Spawner
 from tests.integration.agent.replicas import eventually

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from paddlecloud.agent._registry import Stage, StopRequest, Tracked
 from paddlecloud.agent.outputs import scan
 from paddlecloud.agent.outputs.sent_files import SentFiles
+from paddlecloud.agent.registry import Stage, StopRequest, Tracked
 from paddlecloud.agent.replica import records
 from paddlecloud.agent.replica._restore_outputs import restore
 from paddlecloud.agent.server_link.channel import Channel

@@ -11,9 +11,9 @@ from typing import Any, cast
 
 import pytest
 
-from paddlecloud.agent._registry import Stage, StopRequest, Tracked
 from paddlecloud.agent.inputs import _blob_source, snapshot_tree
 from paddlecloud.agent.inputs.cache import InputCache
+from paddlecloud.agent.registry import Stage, StopRequest, Tracked
 from paddlecloud.agent.replica import _restore_outputs
 from paddlecloud.agent.server_link.channel import Link
 from paddlecloud.model.errors import Retry

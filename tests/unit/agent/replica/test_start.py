@@ -12,18 +12,18 @@ from typing import Any, cast
 
 import pytest
 
-from paddlecloud.agent._config import AgentConfig
-from paddlecloud.agent._context import Context
-from paddlecloud.agent._log import AgentLog
-from paddlecloud.agent._registry import Stage, Tracked
-from paddlecloud.agent._work_queue import WorkQueue
+from paddlecloud.agent.config import AgentConfig
+from paddlecloud.agent.context import Context
 from paddlecloud.agent.inputs import snapshot_tree
+from paddlecloud.agent.log import AgentLog
+from paddlecloud.agent.registry import Stage, Tracked
 from paddlecloud.agent.replica import start as replica_start
 from paddlecloud.agent.replica.start import Starters
 from paddlecloud.agent.sandbox import workspace
 from paddlecloud.agent.sandbox import workspace as sandbox_workspace
 from paddlecloud.agent.server_link.channel import Link
 from paddlecloud.agent.supervisor.zygote import Spawner
+from paddlecloud.agent.work_queue import WorkQueue
 from paddlecloud.model.errors import Refused, Retry
 from paddlecloud.model.files.snapshot import Entry, EntryKind, snapshot_of
 from tests.integration.agent.replicas import eventually

@@ -12,11 +12,11 @@ from typing import Any, cast
 
 import pytest
 
-from paddlecloud.agent._config import AgentConfig
-from paddlecloud.agent._context import Context
-from paddlecloud.agent._log import AgentLog
-from paddlecloud.agent._registry import Tracked
+from paddlecloud.agent.config import AgentConfig
+from paddlecloud.agent.context import Context
+from paddlecloud.agent.log import AgentLog
 from paddlecloud.agent.outputs import unsent
+from paddlecloud.agent.registry import Tracked
 from paddlecloud.agent.replica.lifecycle import Lifecycle
 from paddlecloud.agent.replica.records import exit_record
 from paddlecloud.agent.server_link.report import Reporter

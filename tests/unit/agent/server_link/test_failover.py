@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.agent._config import AgentConfig, read_config, read_peers
+from paddlecloud.agent.config import AgentConfig, read_config, read_peers
 from paddlecloud.agent.server_link.channel import OWN, Link
 from paddlecloud.model.errors import Unreachable
 

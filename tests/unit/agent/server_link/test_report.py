@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddlecloud.agent._config import AgentConfig
-from paddlecloud.agent._context import Context
-from paddlecloud.agent._log import AgentLog
-from paddlecloud.agent._registry import Registry, Stage, Tracked
+from paddlecloud.agent.config import AgentConfig
+from paddlecloud.agent.context import Context
+from paddlecloud.agent.log import AgentLog
+from paddlecloud.agent.registry import Registry, Stage, Tracked
 from paddlecloud.agent.replica import notices as replica_notices
 from paddlecloud.agent.replica.lifecycle import Lifecycle
 from paddlecloud.agent.replica.records import exit_record

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from paddlecloud.cli import registry
-from paddlecloud.cli._output import Output
+from paddlecloud.cli.output import Output
 from paddlecloud.cli.parser import parse
 from paddlecloud.model.errors import Invalid
 

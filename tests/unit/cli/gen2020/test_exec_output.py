@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from paddlecloud.cli._context import Context
+from paddlecloud.cli.context import Context
 from paddlecloud.cli.gen2020 import exec as exec_
 from paddlecloud.client.exec import Command
 from paddlecloud.model.errors import TooLarge

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from paddlecloud.cli._context import Context
+from paddlecloud.cli.context import Context
 from paddlecloud.cli.system import config
 from paddlecloud.messages.cli import say
 

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from paddlecloud.client._transport import Transport
 from paddlecloud.client.download import listing
+from paddlecloud.client.transport import Transport
 from tests.unit.client.download_server import ENTRIES, JOB, Server
 
 

@@ -28,10 +28,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from paddlecloud import __version__
-from paddlecloud.agent._config import read_config
-from paddlecloud.agent._context import Context
-from paddlecloud.agent._log import AgentLog
+from paddlecloud.agent.config import read_config
+from paddlecloud.agent.context import Context
 from paddlecloud.agent.exec.commands import Commands
+from paddlecloud.agent.log import AgentLog
 from paddlecloud.agent.outputs.shipper import Shippers
 from paddlecloud.agent.replica.cleanup import Cleanup
 from paddlecloud.agent.replica.lifecycle import Lifecycle

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddlecloud.cli._output import key_lines, one_line
+from paddlecloud.cli.output import key_lines, one_line
 from paddlecloud.cli.parser import TEXT, Option
 from paddlecloud.model.errors import Invalid
 
@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from paddlecloud.cli._output import Output
+    from paddlecloud.cli.output import Output
     from paddlecloud.cli.parser import Args
 
 USER = Option("user", TEXT, ("id of the user", "用户 ID"), metavar="USER")

@@ -10,7 +10,7 @@ from paddlecloud.model.errors import PaddleCloudError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddlecloud.cli._output import Output
+    from paddlecloud.cli.output import Output
     from paddlecloud.client.sdk import Client, Job
 
 WAITING = ("submit", "schedule", "queue")

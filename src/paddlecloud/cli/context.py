@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from paddlecloud.cli._output import Output
+    from paddlecloud.cli.output import Output
     from paddlecloud.client.config.resolve import Config
     from paddlecloud.client.sdk import Client
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import threading
 
-from paddlecloud.cli._output import size
+from paddlecloud.cli.output import size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddlecloud.cli._output import Output
+    from paddlecloud.cli.output import Output
     from paddlecloud.client.scan.walk import ScanProgress
 
 #: Seconds until the first line, and between two.

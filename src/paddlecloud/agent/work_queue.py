@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from paddlecloud.agent._registry import Tracked
+    from paddlecloud.agent.registry import Tracked
 
 
 class WorkQueue:

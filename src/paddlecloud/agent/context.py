@@ -7,17 +7,17 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from paddlecloud.agent._inotify import MODIFY, open_watcher
-from paddlecloud.agent._registry import Registry
+from paddlecloud.agent.inotify import MODIFY, open_watcher
+from paddlecloud.agent.registry import Registry
 from paddlecloud.agent.replica.records import STDOUT
 from paddlecloud.agent.server_link.channel import Link
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from paddlecloud.agent._config import AgentConfig
-    from paddlecloud.agent._log import AgentLog
-    from paddlecloud.agent._registry import Tracked
+    from paddlecloud.agent.config import AgentConfig
+    from paddlecloud.agent.log import AgentLog
+    from paddlecloud.agent.registry import Tracked
     from paddlecloud.agent.supervisor.zygote import Spawner
 
 
