@@ -109,7 +109,7 @@ class Backend(Protocol):
 @runtime_checkable
 class CanReap(Protocol):
     """Ability: what was started here can be listed, to find leftovers: a start that arrived after
-    its stop, or an attempt whose job was deleted meanwhile."""
+    its stop, or an attempt whose job was deleted in between."""
 
     def existing(self) -> Iterable[Handle]:
         """Handles, at least with their names, of everything that this server started here and that

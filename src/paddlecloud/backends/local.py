@@ -54,11 +54,11 @@ class LocalSettings:
     """What a local pool gives of each of its machines."""
 
     cpu: float | None = None
-    """CPUs of each machine; default: as [local_pool] says."""
+    """CPUs of each machine; default: that of [local_pool]."""
     memory: Size | None = None
-    """Memory of each machine; default: as [local_pool] says."""
+    """Memory of each machine; default: that of [local_pool]."""
     gpu: int | None = None
-    """GPUs of each machine; default: as [local_pool] says."""
+    """GPUs of each machine; default: that of [local_pool]."""
     uid_base: int = UID_BASE
     """The first uid that is assigned to a user of a team server."""
 
@@ -115,7 +115,7 @@ class Local:
         return AgentStatus(state=AgentState.GONE, detail=f"no node {handle.get('node')}")
 
     def stop(self, handle: Handle, grace: timedelta) -> None:
-        """Does nothing: the agent serves other attempts too, and its orders say what to stop."""
+        """Does nothing: the agent serves other attempts too, and gets an order for each stop."""
 
     def ensure_agent(self) -> None:
         """Start the agent unless one holds the lock. Safe for several threads and servers."""
@@ -136,7 +136,7 @@ class Local:
             )
 
     def _total(self) -> Resources:
-        """What the settings say, and otherwise what the control groups allow."""
+        """The values of the settings, and otherwise what the control groups allow."""
         above = ceiling() if None in (self._cpu, self._memory) else (None, None)
         cpus, memory = cgroup_limits.left(float(_cpus()), _memory(), above)
         return Resources(

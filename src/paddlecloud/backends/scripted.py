@@ -1,4 +1,4 @@
-"""A backend for tests: its settings say what it has and how it behaves.
+"""A backend for tests: its settings define what it has and how it behaves.
 
 It passes the same contract as the others, so failures of a backend become one line of a test. It
 starts nothing: the test plays the agents.

@@ -92,15 +92,16 @@ def open_deps(settings: Settings, url: str = "", *, fresh: bool = False) -> Deps
     if isinstance(db, CanAutocommit):
         deps = together(deps, db)
     storage_usage.notice_limits(deps)
-    db.subscribe(partial(tell, deps))
+    db.subscribe(partial(forward_notification, deps))
     for backend in backends.values():
         if isinstance(backend, KeepsAgent):
             backend.ensure_agent()
     return deps
 
 
-def tell(deps: Deps, channel: str, payload: str) -> None:
-    """Wake whoever waits for this; who looks then sees the servers and wishes as they are now."""
+def forward_notification(deps: Deps, channel: str, payload: str) -> None:
+    """Pass a notification of the database on to waiters, after the caches that it affects were
+    cleared."""
     if channel in (servers.CHANNEL, EVERYTHING):
         deps.caches.peers.clear()
     if channel in (notification_prefs.CHANNEL, EVERYTHING):
@@ -144,7 +145,7 @@ def key_mark(key: bytes) -> str:
 
 
 def together(deps: Deps, db: CanAutocommit) -> Deps:
-    """The same with what holds between all servers of one database and one store: locks, a bell."""
+    """The same with locks and notifications that all servers of one database and store share."""
 
     def lock(name: str, patience: float) -> FileLock:
         file = hashlib.sha256(name.encode()).hexdigest()[:32]
@@ -170,17 +171,14 @@ def open_the_database(settings: Settings, now: datetime) -> Database:
         db.close()
         raise
     if not db.shared:
-        # The lock of the home is ours, so whoever held a lease is dead.
+        # This server holds the lock of the home, so the holders of leases are dead.
         db.write(leases.break_leases, durable=False)
     return db
 
 
 def claim(settings: Settings, db: Database) -> None:
-    """A database that served a team serves no embedded server any more: ConfigError.
-
-    That one has no limits, and runs all jobs with its own rights; it may be a settings file that
-    was forgotten which makes it one.
-    """
+    """Raise ConfigError if an embedded server starts on the database of a team: it has no limits
+    and runs all jobs with its own rights. Usually its settings file was left out by mistake."""
     known = db.read(servers.is_team)
     if settings.team and not known:
         db.write(servers.mark_team)
@@ -190,10 +188,10 @@ def claim(settings: Settings, db: Database) -> None:
 
 
 def keep_pools(settings: Settings, db: Database) -> None:
-    """A pool in which jobs have a place may not leave the settings: ConfigError.
+    """Raise ConfigError if a pool with live jobs is not in the settings any more.
 
-    Nobody could look after them or stop what was made for them there, which may cost money; and to
-    end them for a line that is missing in a file would be worse.
+    The server could not watch these jobs or stop what was started for them, which may cost money;
+    and to end them because of a line that is missing in a file would be worse.
     """
     known = {pool.name for pool in settings.pool_list}
     known |= {pool.name for pool in db.read(pools.list_pools)}

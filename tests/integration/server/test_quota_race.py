@@ -35,7 +35,7 @@ from paddlecloud.model.jobs.states import JobState
 from paddlecloud.model.policy.pool import Pool
 from paddlecloud.model.policy.quota import FREE
 from paddlecloud.scheduler.view import Place, Slot
-from paddlecloud.server.bootstrap import tell
+from paddlecloud.server.bootstrap import forward_notification
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.loops.schedule import Schedule
 from paddlecloud.server.schemas.agent import ExitNote, Report, ReportItem
@@ -108,7 +108,7 @@ def servers(open_one: Open, folder: Path, waiting_jobs: int = 1000) -> Iterator[
                 server_key=b"k" * 32,
                 boot=secrets.token_hex(8),
             )
-            db.subscribe(partial(tell, deps))
+            db.subscribe(partial(forward_notification, deps))
             stack.callback(deps.logs.close)
             opened.append(deps)
         yield opened

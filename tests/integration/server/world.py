@@ -34,7 +34,7 @@ from paddlecloud.db.tables.users import User, UserRole
 from paddlecloud.model.jobs.job import Job, JobType
 from paddlecloud.model.policy.pool import Pool
 from paddlecloud.net.endpoint import Endpoint
-from paddlecloud.server.bootstrap import tell
+from paddlecloud.server.bootstrap import forward_notification
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.app import App
 from paddlecloud.server.http.auth import secret_of
@@ -144,7 +144,7 @@ class World:
             clock=self.clock,
         )
         self.schedule = Schedule()
-        self.deps.db.subscribe(partial(tell, self.deps))
+        self.deps.db.subscribe(partial(forward_notification, self.deps))
         assert stage.loop is not None
         self.deps.hub.attach(stage.loop)
         self.app = App(self.deps)

@@ -1,7 +1,8 @@
-"""Agents: the machines that dial in, what they have, and when they were last heard of.
+"""The agents table: machines with an agent, what they have, and when it was last in contact.
 
-Polls are frequent, so a poll that says nothing new is written down only now and then: `seen_at`
-may lag by `SEEN_EVERY`, and whoever decides that an agent is lost must allow for it.
+Polls are frequent, so a poll without changes is stored only every `SEEN_EVERY`. `seen_at` may lag
+by that much, which has to be allowed for when an agent is counted as lost. Keys are in
+`agent_keys`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Agent:
     id: str
     pool: str
     boot: str
-    """Differs after every start of the agent; empty: it was given up for lost, and not heard of
+    """Differs after every start of the agent; empty: it counts as lost, and was not in contact
     since."""
     version: str
     host: str
@@ -43,7 +44,7 @@ def needs_saving(tx: Tx, agent: Agent) -> bool:
 
 
 def upsert_seen(tx: Tx, agent: Agent) -> bool:
-    """Write down a poll if it says something new or the last is old; True if it was written.
+    """Store a poll if it has changes or the last one is old; True if it was stored.
 
     News (a new agent, a new start, other capacity) wake the listeners of "agents".
     """
@@ -63,19 +64,19 @@ def get_agent(tx: Tx, agent_id: str) -> Agent | None:
 
 
 def list_agents(tx: Tx) -> list[Agent]:
-    """Every agent that was heard of and not forgotten, by id."""
+    """All agents that were in contact and were not deleted, by id."""
     return [_agent(row) for row in tx.all(f"select {_COLUMNS} from agents order by id")]
 
 
 def give_up(tx: Tx, agent_id: str, seen_at: datetime) -> bool:
-    """Count this agent as lost until it is heard of again, which is news then. False when that has
-    happened: it was last heard of at another time than this."""
+    """Count this agent as lost until its next contact, which is news then. False if there was one:
+    the last contact is not `seen_at`."""
     where = (agent_id, to_micros(seen_at))
     return tx.execute("update agents set boot = '' where id = ? and seen_at = ?", where) > 0
 
 
 def forget_silent(tx: Tx, before: datetime) -> int:
-    """Forget the agents that were not heard of since `before` and have nothing to run; how many.
+    """Delete the agents without contact since `before` that have nothing to run; returns how many.
 
     One that comes back is a new one: what it has to do is kept with its replicas.
     """
@@ -96,7 +97,7 @@ def _changed(known: Agent, agent: Agent) -> bool:
 
 
 def _description(agent: Agent) -> tuple[object, ...]:
-    """All that an agent says of itself, without the time at which it said it."""
+    """Everything that an agent reports about itself, without the time."""
     return (
         agent.pool,
         agent.boot,

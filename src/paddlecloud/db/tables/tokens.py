@@ -172,7 +172,7 @@ def revoke_older_mailed(tx: Tx, ak: str, now: datetime) -> list[str]:
 
 
 def drop_unused_mailed(tx: Tx, user_id: str, before: datetime) -> int:
-    """Delete mailed keys that were never used: anybody can request them for any address."""
+    """Delete mailed keys that were never used: they can be requested for any address."""
     return tx.execute(
         "delete from tokens where user_id = ? and origin = 'mail' and last_used_at is null"
         " and created_at < ?",

@@ -173,7 +173,7 @@ class SignatureAuthenticator:
         """Have the database store the use of a user's key, without waiting for it.
 
         The first use of a mailed key revokes earlier ones. The request for it does not, because
-        anybody can request a key for any address.
+        a key can be requested for any address, by anyone.
         """
         if caller.kind != "user":
             return

@@ -1,7 +1,7 @@
 """Permissions of callers by kind, role and scope of their key.
 
 Who the caller is was decided before (`auth`). What belongs to another user is treated as if it did
-not exist, so that nobody finds out by asking that it does.
+not exist, so a request never reveals that it does.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reads server.toml: every key typed and checked, secrets fetched from where they are kept.
 
-The dataclasses of `values` say which keys there are and of which kind each is; nothing here knows
+The dataclasses of `values` define the keys and the kind of each; nothing here knows
 a key by name but the two tables of tables, [plans.NAME] and [pools.NAME]. The keys of a pool depend
 on its kind: they are those of the backend's settings. The value of a secret never gets into an
 error.

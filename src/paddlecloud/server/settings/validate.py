@@ -65,7 +65,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_harmless(key: str, value: str) -> bool:
-    """A database that is reached without a password has an address that anybody may read."""
+    """A database that is reached without a password has an address that is no secret."""
     if key != "database.url":
         return False
     try:
@@ -130,7 +130,7 @@ def _store(settings: Settings) -> Iterator[Problem]:
     if store.kind not in STORES:
         yield "store.kind", store.kind, _one_of(STORES)
     if store.kind != "s3":
-        # Whoever names a bucket means one, and would look for the files there.
+        # A bucket is named by mistake or `kind` is missing: the files would be in another place.
         for name in _OF_BUCKETS:
             if getattr(store, name):
                 yield "store.kind", store.kind, wanted("want_kind_s3", given=f"store.{name}")

@@ -1,7 +1,7 @@
 """What can be set: one dataclass per concern, with its defaults and what each key means.
 
-The text under a field is its line in the reference. Values only: the file is read in `reading`,
-what a type cannot say is checked in `rules`.
+The text under a field is its line in the reference. Values only: `load` reads the file, and
+`validate` checks what a type cannot express.
 """
 
 from __future__ import annotations
@@ -149,11 +149,11 @@ class PoolSettings:
     public: bool | None = None
     """true: quota plans hold on it. Default: true on a team server, false else."""
     users: tuple[str, ...] = ()
-    """User ids that may use it; empty: everybody."""
+    """User ids that may use it; empty: all users."""
     job_types: tuple[str, ...] = ("cpu", "gpu")
     """Kinds of jobs that it takes; gpu only if its machines have cards."""
     preemption: bool = False
-    """true: a job of a higher class may push one of a lower class out of its place."""
+    """true: a job of a higher class may preempt one of a lower class."""
     settings: Any = None
     """The keys of its kind: the settings dataclass of the backend; None: its defaults."""
 
@@ -163,7 +163,7 @@ class Notifications:
     """Mails and webhooks that users may choose."""
 
     enabled: bool = True
-    """false: nobody is told of anything; mails with tokens are sent all the same."""
+    """false: no notifications; mails with tokens are still sent."""
     webhook_private: bool = False
     """true: webhooks may go to addresses of private networks and of this machine."""
     long_queue: timedelta = timedelta(hours=1)
@@ -189,11 +189,11 @@ class Scheduling:
     schedule_timeout: timedelta = timedelta(hours=24)
     """A job that found no place for this long ends as `schedule timeout`."""
     reserve_after: timedelta = timedelta(minutes=10)
-    """A job that waited this long gets the next room: smaller ones may no longer pass it."""
+    """A job that waited this long gets the next free capacity: smaller ones no longer pass it."""
     max_replicas: int = 1000
     """Trainers and pservers of one job together."""
     window: int = 256
-    """How many waiting jobs of one user a plan looks at."""
+    """How many waiting jobs of one user a plan considers."""
     share_half_life: timedelta = timedelta(hours=24)
     """Use of this long ago counts half when shares between users are compared."""
     age_after: timedelta = timedelta(hours=6)
@@ -247,14 +247,14 @@ class Retention:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalPool:
-    """What this machine gives to jobs, for every local pool that does not say otherwise."""
+    """What this machine gives to jobs, for local pools without values of their own."""
 
     cpu: float | None = None
     """None: as many as this machine has."""
     memory: Size | None = None
     """Bytes that may be asked for; None: as many as this machine has."""
     gpu: int | None = None
-    """Cards of this machine, of which each job gets its own; None: as many as its driver tells."""
+    """GPUs of this machine, of which each job gets its own; None: as many as its driver reports."""
 
 
 def _plans() -> Mapping[str, Plan]:
@@ -281,7 +281,7 @@ class Settings:
     """Secret from which all secret keys are made, at least 32 characters; the same for all servers
     of one database. Empty: one is made at the first start and kept in `server/server.key`."""
     old_keys: tuple[Secret, ...] = field(default=(), repr=False)
-    """Keys of before: tokens that were made with them are still good."""
+    """Previous keys: tokens that were made with them are still valid."""
     default_plan: str = ""
     """Plan of users who have none of their own. Empty: free on a team server, else unlimited."""
     http: Http = field(default_factory=Http)

@@ -123,7 +123,7 @@ def _node(tx: Tx, deps: Deps, token: JoinToken, node: str, now: datetime) -> str
         return node
     other = agent_keys.agent_of(tx, node)
     contact = agents.get_agent(tx, node)
-    # A machine that was set up anew may have its name back once the agent before it is gone.
+    # A machine that was reinstalled gets its name back once its previous agent is gone.
     is_gone = contact is None or now - contact.seen_at > CONTACT_WITHIN
     is_own = other is not None and other.pool == token.pool and other.job_id is None
     listed = any(each.id == node for nodes in deps.nodes().values() for each in nodes)
