@@ -15,7 +15,7 @@ PARALLEL := --numprocesses=4 --dist=loadfile --no-loadscope-reorder
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-chaos test-paddle test-all check words format docs bench lock clean
+.PHONY: help install demo test test-slow test-chaos test-paddle test-all check format docs bench lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,21 +55,19 @@ check: install ## everything a machine can say about the code without running it
 	$(BIN)/ruff format --check
 	$(BIN)/mypy src/paddlecloud tests $(wildcard bench)
 	$(BIN)/lint-imports --no-logo
-
-words: install ## find words that the project avoids, with better ones
 	$(BIN)/python scripts/check_words.py
 
 format: install ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-docs: install ## write the generated pages of docs/reference anew
+docs: install ## write the generated pages of docs/reference
 	$(BIN)/python scripts/gen_reference.py
 
 bench: install ## measure speed and memory, print the table
 	$(BIN)/python -m bench $(ARGS)
 
-lock: ## write the lock files anew (ARGS=--upgrade takes newer versions)
+lock: ## write the lock files (ARGS=--upgrade takes newer versions)
 	sh scripts/lock.sh $(ARGS)
 
 clean: ## remove the environment and every cache

@@ -73,8 +73,8 @@ ALLOWED = re.compile(
     r"(?i)\blook(s|ed|ing)? ?-?(up|ahead|behind|around)\b|\btell(s)? apart\b"
     r"|tensor shape|shape of (a |the )?(tensor|array|batch)|\.shape\b|\bbroadcast shape"
     r"|x-[\w-]+|seen_at|first_seen_at"
-    # Fields of an order to an agent, and a setting.
-    r"|^patience$|^store_patience$"
+    # Fields of an order to an agent, and settings.
+    r"|^patience$|^store_patience$|^door$"
     # Parameters of messages are part of the HTTP interface.
     r"|\{\w+\}"
 )

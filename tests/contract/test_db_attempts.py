@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from paddlecloud.db.engine.base import Database, Tx
-from paddlecloud.db.tables import attempts, jobs, placements
+from paddlecloud.db.tables import attempts, jobs
 from paddlecloud.db.tables.orders import Want, orders_since, set_order
 from paddlecloud.model.errors import Conflict
 from paddlecloud.model.jobs.job import (
@@ -303,13 +303,13 @@ def test_only_the_named_replicas_get_the_order(db: Database) -> None:
 def test_what_is_in_use_is_added_up_by_node_and_by_owner(db: Database) -> None:
     _job, attempt = a_placed_job(db, "n1", "n1", "n2")
     ended = replace(attempt.replicas[0], state=ReplicaState.EXITED)
-    assert db.read(placements.used_on_nodes) == {
+    assert db.read(attempts.used_on_nodes) == {
         "n1": Resources(cpu=2.0, memory=200),
         "n2": Resources(cpu=1.0, memory=100),
     }
     db.write(lambda tx: attempts.update_replica(tx, ended))
-    assert db.read(placements.used_on_nodes)["n1"] == Resources(cpu=1.0, memory=100)
-    assert db.read(placements.used_by_owner) == {"ann": Resources(cpu=2.0, memory=200)}
+    assert db.read(attempts.used_on_nodes)["n1"] == Resources(cpu=1.0, memory=100)
+    assert db.read(attempts.used_by_owner) == {"ann": Resources(cpu=2.0, memory=200)}
 
 
 def test_a_deleted_job_takes_its_attempts_and_replicas_along(db: Database) -> None:
@@ -343,16 +343,16 @@ def a_gang(db: Database) -> Attempt:
 def test_ports_and_cards_are_taken_until_their_replica_is_over(db: Database) -> None:
     gang = a_gang(db)
     nodes = ("n1", "n2", "n3")
-    ports = db.read(lambda tx: placements.ports_in_use(tx, nodes))
+    ports = db.read(lambda tx: attempts.ports_in_use(tx, nodes))
     assert ports == {"n1": {62001, 62002, 62003}, "n2": {62001}, "n3": set()}
-    cards = db.read(lambda tx: placements.cards_in_use(tx, nodes))
+    cards = db.read(lambda tx: attempts.cards_in_use(tx, nodes))
     assert cards == {"n1": {0, 3}, "n2": {1}, "n3": set()}
     gone = replace(gang.replicas[1], state=ReplicaState.LOST)
     db.write(lambda tx: attempts.update_replica(tx, gone))
-    assert db.read(lambda tx: placements.ports_in_use(tx, ("n1",))) == {"n1": {62001, 62002}}
-    assert db.read(lambda tx: placements.cards_in_use(tx, ("n1",))) == {"n1": set()}
-    assert db.read(lambda tx: placements.ports_in_use(tx, ())) == {}
-    assert db.read(lambda tx: placements.cards_in_use(tx, ())) == {}
+    assert db.read(lambda tx: attempts.ports_in_use(tx, ("n1",))) == {"n1": {62001, 62002}}
+    assert db.read(lambda tx: attempts.cards_in_use(tx, ("n1",))) == {"n1": set()}
+    assert db.read(lambda tx: attempts.ports_in_use(tx, ())) == {}
+    assert db.read(lambda tx: attempts.cards_in_use(tx, ())) == {}
     found = db.read(lambda tx: attempts.get_attempt(tx, gang.job_id, 1))
     assert found is not None
     assert {each.id: each.cards for each in found.replicas} == {

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from paddlecloud.db.engine.base import Database, Tx
-from paddlecloud.db.tables import attempts, placements, usage
+from paddlecloud.db.tables import attempts, usage
 from paddlecloud.db.tables import usage as tables_usage
 from paddlecloud.db.tables.orders import Want, set_order
 from paddlecloud.model.jobs.job import ExitCause, ReplicaState, Resources
@@ -81,10 +81,10 @@ def test_who_holds_a_place_in_which_pool(db: Database) -> None:
         return job.id
 
     job_id = db.write(write)
-    (held,) = db.read(lambda tx: placements.placements(tx, ["local"]))
+    (held,) = db.read(lambda tx: attempts.placements(tx, ["local"]))
     assert (held.job_id, held.owner, held.priority, held.stopping) == (job_id, "ann", -100, False)
     assert [node for node, _ in held.slots] == ["n1", "n2"]
-    assert db.read(lambda tx: placements.placements(tx, [])) == []
+    assert db.read(lambda tx: attempts.placements(tx, [])) == []
 
     def stop(tx: Tx) -> None:
         set_order(tx, job_id, 1, Want.STOP, cause=ExitCause.PREEMPTED)
@@ -93,6 +93,6 @@ def test_who_holds_a_place_in_which_pool(db: Database) -> None:
         attempts.update_replica(tx, replace(attempt.replicas[0], state=ReplicaState.LOST))
 
     db.write(stop)
-    (held,) = db.read(lambda tx: placements.placements(tx, ["local"]))
+    (held,) = db.read(lambda tx: attempts.placements(tx, ["local"]))
     assert held.stopping
     assert len(held.slots) == 1, "what is over holds nothing"

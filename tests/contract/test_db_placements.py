@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from paddlecloud.db.engine.base import Database, Tx
-from paddlecloud.db.tables import attempts, jobs, placements
+from paddlecloud.db.tables import attempts, jobs
 from paddlecloud.model.jobs.job import Job
 from tests.unit.db.values import ENGINES, an_attempt, opened, waiting
 
@@ -47,8 +47,8 @@ def test_what_is_used_on_some_machines(db: Database) -> None:
         return job
 
     db.write(place)
-    used = db.read(placements.used_on_nodes)
+    used = db.read(attempts.used_on_nodes)
     assert sorted(used) == ["n1", "n2"]
-    some = db.read(lambda tx: placements.used_on_nodes(tx, ("n1", "n3")))
+    some = db.read(lambda tx: attempts.used_on_nodes(tx, ("n1", "n3")))
     assert some == {"n1": used["n1"]}
-    assert db.read(lambda tx: placements.used_on_nodes(tx, ())) == {}
+    assert db.read(lambda tx: attempts.used_on_nodes(tx, ())) == {}

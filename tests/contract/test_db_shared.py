@@ -250,10 +250,10 @@ def test_agents_that_fell_silent_are_forgotten_unless_they_have_work(db: Databas
     db.write(lambda tx: attempts.insert_attempt(tx, attempt))
     for name, age in (("busy", 2), ("gone", 2), ("here", 0)):
         agent = replace(AGENT, id=name, seen_at=NOW - age * SECOND)
-        db.write(partial(agents.upsert_seen, agent=agent))
+        db.write(partial(agents.upsert_agent, agent=agent))
 
     def forget() -> list[str]:
-        db.write(lambda tx: agents.forget_silent(tx, NOW - SECOND))
+        db.write(lambda tx: agents.delete_silent(tx, NOW - SECOND))
         return [agent.id for agent in db.read(agents.list_agents)]
 
     assert forget() == ["busy", "here"]
@@ -267,7 +267,7 @@ def test_a_poll_is_written_when_it_says_something_new_or_now_and_then(db: Databa
 
     def seen(agent: Agent) -> bool:
         expected = db.read(lambda tx: agents.needs_saving(tx, agent))
-        written = db.write(lambda tx: agents.upsert_seen(tx, agent))
+        written = db.write(lambda tx: agents.upsert_agent(tx, agent))
         assert written is expected
         return written
 

@@ -26,7 +26,6 @@ from paddlecloud.db.tables import (
     idempotency,
     jobs,
     nonces,
-    placements,
     snapshots,
     tokens,
 )
@@ -278,8 +277,8 @@ def test_no_question_walks_a_whole_table(db: Database) -> None:
         jobs.delete_job(asked, "job-1")
         orders_since(asked, "n", 0)
         orders_since(asked, "n", 9)
-        placements.used_on_nodes(asked)
-        placements.used_by_owner(asked)
+        attempts.used_on_nodes(asked)
+        attempts.used_by_owner(asked)
         attempts.live_attempts(asked)
         attempts.attempt_of(asked, "r")
         attempts.ended_attempts(asked, 9)

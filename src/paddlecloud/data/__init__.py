@@ -28,7 +28,7 @@ __all__ = [
 _HOMES = {
     "Damage": "recordio.corruption",
     "DamagedFile": "recordio.corruption",
-    "Share": "_shard",
+    "Share": "shard",
     "TaskReader": "taskqueue.reader",
     "cluster_files_reader": "legacy2017.dataset",
     "convert": "legacy2017.dataset",
@@ -40,10 +40,10 @@ _HOMES = {
     "safe_load": "legacy2017.pickles",
     "safe_loads": "legacy2017.pickles",
     "samples": "_readers",
-    "share": "_shard",
+    "share": "shard",
     "split": "legacy2017.dataset",
     "task_reader": "taskqueue.reader",
-    "this_trainer": "_shard",
+    "this_trainer": "shard",
 }
 
 

@@ -15,4 +15,4 @@ Size: TypeAlias = int
 FilePath: TypeAlias = str
 """A path; a relative one begins at the settings file."""
 Span: TypeAlias = timedelta
-"""A duration that may be 0, which stands for something else: its text says what."""
+"""A duration that may be 0, which has a meaning of its own: see its text."""

@@ -13,8 +13,7 @@ from collections.abc import Iterable
 from itertools import islice
 
 from paddlecloud.model.jobs.job import Resources
-from paddlecloud.scheduler._node_index import EPSILON
-from paddlecloud.scheduler._pool_state import Asks, NodeState, PoolState, Run, Slots
+from paddlecloud.scheduler._pool_state import EPSILON, Asks, NodeState, PoolState, Run, Slots
 
 MACHINES = 64
 """Candidate machines that are compared for each replica."""

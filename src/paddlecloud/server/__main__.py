@@ -61,7 +61,7 @@ SETTINGS_FILE = "settings.json"
 """Of the directory of the server: names the settings file of the last start."""
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 HOME_EVERY = 20
-"""Ticks of uvicorn between two looks at the home."""
+"""Ticks of uvicorn between two checks of the home."""
 
 
 def main() -> int:
@@ -100,17 +100,17 @@ def _verify(home: Path, settings_file: Path | None, args: argparse.Namespace) ->
 
 
 def _refuse(error: PaddleCloudError, args: argparse.Namespace) -> int:
-    """Say why there is no server; on a full disk nobody may hear it. The last line in the language
-    of whoever starts it: it is shown to that person."""
-    told = error.text(args.lang)
+    """Print and log why the server does not start. The last line is in the language of the person
+    who started it, and is shown to them. On a full disk it may be lost."""
+    text = error.text(args.lang)
     if args.foreground and log.hasHandlers():
-        log.error("%s", told)
+        log.error("%s", text)
         return 1
     if log.hasHandlers():
         log.error("%s", error)
     with contextlib.suppress(OSError):
-        # Ours are the bytes of a file, whatever a terminal of theirs takes.
-        sys.stderr.buffer.write(f"{told}\n".encode(errors="backslashreplace"))
+        # stderr may be a file or a terminal of any encoding.
+        sys.stderr.buffer.write(f"{text}\n".encode(errors="backslashreplace"))
         sys.stderr.flush()
     return 1
 
@@ -129,13 +129,13 @@ def _run(home: Path, settings_file: Path | None, *, fresh: bool) -> None:
     if held is None:
         raise Refused("server_runs_already", home=str(home))
     settings, origins = read_with_origins(home, settings_file, os.environ)
-    _forget_secrets(origins)
+    _drop_secrets(origins)
     own = home / "server.toml"
     serve(settings, settings_file or (own if own.exists() else None), held, fresh=fresh)
 
 
-def _forget_secrets(origins: Origins) -> None:
-    """What was taken from the environment is not for the agent, which is our child."""
+def _drop_secrets(origins: Origins) -> None:
+    """Secrets from the environment are not for the agent, which inherits it."""
     for origin in origins.values():
         kind, _, name = origin.partition(" ")
         if kind == "env":
@@ -209,7 +209,7 @@ class _Server(uvicorn.Server):
         self._sweeper.start()
         self._runner.start()
         _announce(self._deps, self._listeners, self._settings_file)
-        # What is here now stays, and a request leaves few cycles: look for them less often.
+        # Objects of the start stay, and a request leaves few cycles: collect less often.
         gc.collect()
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)
@@ -244,12 +244,12 @@ class _Server(uvicorn.Server):
         try:
             found = tls.reload_tls(self._context, self._deps.settings.http, datetime.now(UTC))
         except PaddleCloudError as error:
-            log.error("the certificate of before stays: %s", error)
+            log.error("keeping the previous certificate: %s", error)
         else:
             log.info("serving with the certificate that ends on %s", found.ends)
 
     async def on_tick(self, counter: int) -> bool:
-        """Ten times a second; every two seconds it looks whether the home is still there."""
+        """Ten times a second; every two seconds it checks that the home is still there."""
         if counter % HOME_EVERY == 0 and not self._held.is_there():
             log.warning("%s is gone or another one; this server ends", self._held.path.parent)
             self.should_exit = True
@@ -257,7 +257,7 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         _withdraw(self._deps)
-        log.info("going down, jobs go on")
+        log.info("shutting down; running jobs continue")
         self._sweeper.stop()
         self._deps.hub.close()
         await super().shutdown(sockets)
@@ -322,7 +322,7 @@ class HeldLock:
 
 
 def _take_lock(path: Path) -> HeldLock | None:
-    """Hold the lock for our life. Whoever only tests it holds it for a moment: try a while."""
+    """Hold the lock until this process ends. Other processes test it for a moment: try again."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     for _ in range(40):
         try:
@@ -346,13 +346,13 @@ def _announce(deps: Deps, listeners: Listeners, settings_file: Path | None) -> N
     }
     facts |= {"public_url": public} if public else {}
     facts |= {"settings": str(settings_file)} if settings_file else {}
-    _remember(deps.settings, settings_file)
+    _store_settings_path(deps.settings, settings_file)
     embedded_accounts.write_private(deps.settings.server_dir / "server.json", json.dumps(facts))
     log.info("ready at %s, version %s, boot %s", public or facts["url"], __version__, deps.boot)
 
 
-def _remember(settings: Settings, settings_file: Path | None) -> None:
-    """Keep the name of a settings file elsewhere: after a stop nobody else would know it."""
+def _store_settings_path(settings: Settings, settings_file: Path | None) -> None:
+    """Store the path of a settings file outside of the home, for the next start."""
     kept = settings.server_dir / SETTINGS_FILE
     if settings_file is None or settings_file == settings.home / "server.toml":
         kept.unlink(missing_ok=True)
@@ -369,7 +369,7 @@ def _withdraw(deps: Deps) -> None:
 
 
 def _log_to(path: Path | None) -> None:
-    """None: stderr, for whoever runs us in the foreground."""
+    """None: stderr, for a server in the foreground."""
     handler: logging.Handler = logging.StreamHandler()
     if path is not None:
         handler = logging.handlers.RotatingFileHandler(path, maxBytes=10_000_000, backupCount=1)

@@ -1,8 +1,8 @@
 """Recognizes a home that lost its database, and prepares an explicit fresh start of it.
 
-A missing or empty database looks like a first start. The difference is what an earlier database
-left in the home: the credentials of its first user and of its agent, both written after the
-database was committed, and users' files in the store. `server.key` is no such trace: it is made
+A first start finds no database either. The difference is what an earlier database left in the
+home: the credentials of its first user and of its agent, both written after the database was
+committed, and users' files in the store. `server.key` is no such trace: it is made
 before the database, so an interrupted first start leaves it behind.
 
 A fresh start deletes nothing. Keys, files and the agent's directory are renamed to
@@ -161,5 +161,5 @@ def _has_entries(directory: Path) -> bool:
     try:
         with os.scandir(directory) as entries:
             return next(entries, None) is not None
-    except OSError:  # opening the store says what is wrong with it
+    except OSError:  # opening the store raises the error
         return False

@@ -37,7 +37,7 @@ def seal(key: bytes, plain: bytes, context: bytes) -> str:
 
 
 def unseal(keys: Sequence[bytes], sealed: str, context: bytes) -> bytes:
-    """What was sealed with one of `keys` (the server's, then those of before) in this context."""
+    """What was sealed with one of `keys` (the server's, then earlier ones) in this context."""
     from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - see the docstring
     from cryptography.hazmat.primitives.ciphers.aead import (  # noqa: PLC0415 - see the docstring
         AESGCM,
@@ -64,5 +64,5 @@ def _derived(key: bytes, salt: bytes) -> bytes:
 
 
 def _mark(key: bytes) -> str:
-    """Tells keys apart and nothing about them."""
+    """Identifies a key without revealing it."""
     return hmac.new(key, b"paddlecloud vault mark", hashlib.sha256).hexdigest()[:_MARK]

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from paddlecloud.db.engine.base import EVERYTHING, Tx
-from paddlecloud.db.tables import attempts, jobs, placements
-from paddlecloud.model.fast_replace import with_changes
-from paddlecloud.model.jobs.job import NOTHING, Resources
+from paddlecloud.db.tables import attempts, jobs
+from paddlecloud.model.jobs.job import NOTHING, Resources, with_changes
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.loops._schedule_cache import PlannerCache
+from paddlecloud.server.loops.schedule import PlannerCache
 from paddlecloud.server.services.placement import planner_input
 from paddlecloud.server.settings import Settings
 from tests.integration.server.conftest import MakeWorld
@@ -103,12 +102,12 @@ def test_room_that_somebody_took_unheard_is_not_given_twice(
             "update replicas set state = 'running' where job_id = ? and node = ?", (ids[0], node)
         )
     )
-    used = large.deps.db.read(placements.used_on_nodes)
+    used = large.deps.db.read(attempts.used_on_nodes)
     assert used[node] == Resources(cpu=2.0, memory=0, gpu=0)
     late = large.submit()
     large.plan()
     assert large.job(late).pool is None
-    assert large.deps.db.read(placements.used_on_nodes) == used
+    assert large.deps.db.read(attempts.used_on_nodes) == used
     assert readings == [None, None]
 
 
@@ -244,7 +243,7 @@ def test_it_never_differs_from_what_is_stored(
 
 
 def check(world: World) -> None:
-    used = world.deps.db.read(placements.used_on_nodes)
+    used = world.deps.db.read(attempts.used_on_nodes)
     assert all(each.cpu <= 2.0 for each in used.values())
     room = max(2.0 - used.get(f"node-{number}", NOTHING).cpu for number in range(3))
     waiting = world.deps.db.read(lambda tx: jobs.waiting_jobs(tx, per_owner=1000))

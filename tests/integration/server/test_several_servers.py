@@ -318,7 +318,7 @@ def test_machines_join_a_pool_while_their_agents_are_heard_of(
         try:
             for name, ago in (("here", 0), ("lately", 20), ("long-ago", 60)):
                 agent = _an_agent(name, datetime.now(UTC) - timedelta(seconds=ago))
-                db.write(partial(agents.upsert_seen, agent=agent))
+                db.write(partial(agents.upsert_agent, agent=agent))
             eventually(lambda: _nodes(server) == {"here": 8.0, "lately": 8.0})
         finally:
             db.close()

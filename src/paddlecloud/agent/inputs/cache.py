@@ -17,8 +17,7 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from paddlecloud.agent.inputs._blob_source import BlobDownloads, BlobSource
-from paddlecloud.agent.inputs._partial_download import PART, part_path
+from paddlecloud.agent.inputs._blob_source import PART, BlobDownloads, BlobSource, part_path
 from paddlecloud.model.errors import Invalid
 from paddlecloud.model.files.snapshot import (
     Entry,

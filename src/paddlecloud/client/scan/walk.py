@@ -6,7 +6,7 @@ pays for what this module loads.
 """
 
 # pathlib costs 8 ms at every submit:
-# ruff: noqa: PTH100, PTH110, PTH112, PTH113, PTH115, PTH118, PTH119, PTH123
+# ruff: noqa: PTH100, PTH110, PTH112, PTH113, PTH114, PTH115, PTH118, PTH119, PTH120, PTH123
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from paddlecloud.client.scan._secrets import (
     is_home,
     names_in,
 )
-from paddlecloud.client.scan._symlinks import LinkResolver
 from paddlecloud.client.scan.hash_cache import Digests
 from paddlecloud.client.scan.notices import DEFAULT, KEYS
 from paddlecloud.model.errors import Conflict, Invalid, PaddleCloudError
@@ -524,3 +523,44 @@ def _stamp_now(root: str, path: str) -> str:
         return stamp(os.lstat(f"{root}/{path}"))
     except OSError:
         return ""
+
+
+class LinkResolver:
+    """Resolves the links of one directory; each real path is looked up once."""
+
+    def __init__(self, root: str) -> None:
+        self._real = os.path.realpath(root)
+        self._inside = os.path.join(self._real, "")
+        self._roots = (os.path.join(root, ""), self._inside)
+        self._places: dict[str, str] = {}
+
+    def end(self, path: str, target: str) -> str | None:
+        """Where a link leads in the end, relative to the root: empty for the root itself, None for
+        a path outside. No directory above a link is a link itself: the walk follows none."""
+        above, name = os.path.split(os.path.join(self._inside, os.path.dirname(path), target))
+        if above not in self._places:
+            self._places[above] = os.path.realpath(above)
+        end = os.path.join(self._places[above], name)
+        if name in ("", ".", "..") or os.path.islink(end):
+            end = os.path.realpath(end)
+        if end == self._real:
+            return ""
+        inside = end.startswith(self._inside)
+        return end.removeprefix(self._inside).replace(os.sep, "/") if inside else None
+
+    def relative(self, path: str, target: str, end: str) -> str:
+        """The target of a link; as written if that is valid in a copy of the directory, too."""
+        kept = target.replace(os.sep, "/")
+        for root in self._roots:
+            if target.startswith(root):
+                kept = self.relative_to(path, target[len(root) :])
+                break
+        meant = link_meaning(path, kept)
+        # After a link `..` goes up from its target: maybe out of the root, and in again.
+        holds = meant == end or (meant and ".." not in target.lstrip("./"))
+        return kept if holds else self.relative_to(path, end)
+
+    def relative_to(self, path: str, inner: str) -> str:
+        """The relative path from the directory of a link to a path below the root."""
+        above = os.path.join(self._inside, os.path.dirname(path))
+        return os.path.relpath(self._inside + inner, above).replace(os.sep, "/")

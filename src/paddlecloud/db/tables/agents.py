@@ -1,7 +1,7 @@
 """The agents table: machines with an agent, what they have, and when it was last in contact.
 
-Polls are frequent, so a poll without changes is stored only every `SEEN_EVERY`. `seen_at` may lag
-by that much, which has to be allowed for when an agent is counted as lost. Keys are in
+Polls are frequent, so a poll without changes is stored only every `CONTACT_EVERY`. `seen_at` may
+lag by that much, which has to be allowed for when an agent is counted as lost. Keys are in
 `agent_keys`.
 """
 
@@ -15,7 +15,7 @@ from paddlecloud.db.engine.base import Row, Tx
 from paddlecloud.db.engine.columns import from_micros, json_reader, to_json, to_micros
 from paddlecloud.model.jobs.job import Resources
 
-SEEN_EVERY = timedelta(seconds=5)
+CONTACT_EVERY = timedelta(seconds=5)
 
 _COLUMNS = "id, pool, boot, version, host, cpu, memory, gpu, enforces, seen_at"
 
@@ -38,12 +38,12 @@ class Agent:
 
 
 def needs_saving(tx: Tx, agent: Agent) -> bool:
-    """Whether `upsert_seen` would write: ask in a read, and spare the writer most polls."""
+    """Whether `upsert_agent` would write: ask in a read, and spare the writer most polls."""
     known = get_agent(tx, agent.id)
     return known is None or _changed(known, agent) or _is_old(known, agent)
 
 
-def upsert_seen(tx: Tx, agent: Agent) -> bool:
+def upsert_agent(tx: Tx, agent: Agent) -> bool:
     """Store a poll if it has changes or the last one is old; True if it was stored.
 
     News (a new agent, a new start, other capacity) wake the listeners of "agents".
@@ -75,7 +75,7 @@ def give_up(tx: Tx, agent_id: str, seen_at: datetime) -> bool:
     return tx.execute("update agents set boot = '' where id = ? and seen_at = ?", where) > 0
 
 
-def forget_silent(tx: Tx, before: datetime) -> int:
+def delete_silent(tx: Tx, before: datetime) -> int:
     """Delete the agents without contact since `before` that have nothing to run; returns how many.
 
     One that comes back is a new one: what it has to do is kept with its replicas.
@@ -89,7 +89,7 @@ def forget_silent(tx: Tx, before: datetime) -> int:
 
 def _is_old(known: Agent, agent: Agent) -> bool:
     """Also when the clock was set back: a time to come would hide that the agent falls silent."""
-    return abs(agent.seen_at - known.seen_at) >= SEEN_EVERY
+    return abs(agent.seen_at - known.seen_at) >= CONTACT_EVERY
 
 
 def _changed(known: Agent, agent: Agent) -> bool:

@@ -31,8 +31,7 @@ from paddlecloud.db.engine.columns import (
 from paddlecloud.db.tables import usage
 from paddlecloud.db.tables.counters import next_number
 from paddlecloud.model.errors import StaleVersion
-from paddlecloud.model.fast_replace import with_changes
-from paddlecloud.model.jobs.job import Failure, HistoryRow, Job, JobSpec, Reason
+from paddlecloud.model.jobs.job import Failure, HistoryRow, Job, JobSpec, Reason, with_changes
 from paddlecloud.model.jobs.states import Event, JobState
 
 if TYPE_CHECKING:

@@ -7,16 +7,30 @@ order only moves down that list; a repeated or late call changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
 from paddlecloud.db.engine.base import Row, Tx, Value
-from paddlecloud.db.engine.columns import MICROSECOND, places
-from paddlecloud.db.tables._replica_row import COLUMN_COUNT, COLUMNS, from_row, to_row
+from paddlecloud.db.engine.columns import (
+    MICROSECOND,
+    maybe_from_micros,
+    maybe_json_reader,
+    maybe_to_json,
+    maybe_to_micros,
+    places,
+)
 from paddlecloud.db.tables.counters import next_numbers
-from paddlecloud.model.jobs.job import Attempt, ExitCause, Replica
+from paddlecloud.model.jobs.job import (
+    Attempt,
+    ExitCause,
+    ExitRecord,
+    Replica,
+    ReplicaState,
+    Resources,
+    Role,
+)
 
 _LIVE = "want in ('run', 'stop')"
 
@@ -144,3 +158,59 @@ def _order(row: Row) -> Order:
         attempt=attempt,
         fence=fence,
     )
+
+
+COLUMNS = (
+    "id, role, rank, node, cpu, memory, gpu, host, port, cards, state, pid, started_at,"
+    " log_bytes, exit_record"
+)
+COLUMN_COUNT = len(COLUMNS.split(","))
+IN_USE = "state in ('ordered', 'running')"
+"""The condition under which a replica occupies its resources; an index repeats it."""
+
+_read_exit: Callable[[str | None], ExitRecord | None] = maybe_json_reader(ExitRecord)
+
+
+def to_row(replica: Replica) -> tuple[Value, ...]:
+    return (
+        replica.id,
+        replica.role.value,
+        replica.rank,
+        replica.node,
+        replica.resources.cpu,
+        replica.resources.memory,
+        replica.resources.gpu,
+        replica.host,
+        replica.port,
+        ",".join(map(str, replica.cards)),
+        replica.state.value,
+        replica.pid,
+        maybe_to_micros(replica.started_at),
+        replica.log_bytes,
+        maybe_to_json(replica.exit),
+    )
+
+
+def from_row(row: Row) -> Replica:
+    """The first columns of a row, in the order of `COLUMNS`."""
+    id_, role, rank, node, cpu, memory, gpu, host, port, cards, *rest = row[:COLUMN_COUNT]
+    state, pid, started_at, log_bytes, exit_ = rest
+    return Replica(
+        id=id_,
+        role=Role(role),
+        rank=rank,
+        node=node,
+        resources=Resources(cpu=cpu, memory=memory, gpu=gpu),
+        host=host,
+        port=port,
+        cards=read_cards(cards),
+        state=ReplicaState(state),
+        pid=pid,
+        log_bytes=log_bytes,
+        exit=_read_exit(exit_),
+        started_at=maybe_from_micros(started_at),
+    )
+
+
+def read_cards(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(","))) if text else ()

@@ -30,7 +30,6 @@ from paddlecloud.model.diagnosis.first_failure import (
     trainers_ok,
 )
 from paddlecloud.model.diagnosis.reasons import caused, of_unsent
-from paddlecloud.model.fast_replace import with_changes
 from paddlecloud.model.jobs.job import (
     PORT_TAKEN,
     PREEMPTED,
@@ -42,6 +41,7 @@ from paddlecloud.model.jobs.job import (
     Reason,
     Replica,
     ReplicaState,
+    with_changes,
 )
 from paddlecloud.model.jobs.retry_policy import (
     LOST,

@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from paddlecloud.model.fast_replace import with_changes
 from paddlecloud.model.jobs.gang import fits
 from paddlecloud.model.jobs.job import (
     Attempt,
@@ -27,6 +26,7 @@ from paddlecloud.model.jobs.job import (
     ReplicaState,
     Resources,
     Role,
+    with_changes,
 )
 from paddlecloud.model.jobs.states import JobState
 from paddlecloud.model.policy.pool import Node

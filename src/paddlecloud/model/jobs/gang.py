@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from paddlecloud.model.fast_replace import with_changes
-from paddlecloud.model.jobs.job import ReplicaGroup, Resources, Role
+from paddlecloud.model.jobs.job import ReplicaGroup, Resources, Role, with_changes
 from paddlecloud.model.policy.pool import Node
 
 FIRST_PORT = 62001

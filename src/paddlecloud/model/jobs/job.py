@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import TypeVar
 
-from paddlecloud.model.fast_replace import with_changes
 from paddlecloud.model.jobs.states import FINAL, Event, JobState, next_state
 
 TYPE_CHECKING = False
@@ -405,3 +405,18 @@ class HistoryRow:
     before: JobState
     after: JobState
     reason: Reason | None = None
+
+
+T = TypeVar("T")
+
+
+def with_changes(value: T, **changes: object) -> T:
+    """A copy of `value` with these fields changed; a name that is no field raises TypeError."""
+    fields = value.__dict__
+    if not changes.keys() <= fields.keys():
+        unknown = ", ".join(sorted(changes.keys() - fields.keys()))
+        raise TypeError(f"{type(value).__name__} has no field {unknown}")
+    copy = object.__new__(type(value))
+    copy.__dict__.update(fields)
+    copy.__dict__.update(changes)
+    return copy

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from paddlecloud.model.fast_replace import with_changes
 from paddlecloud.model.jobs.job import (
     RESTART_CODES,
     DistributeMode,
@@ -20,6 +19,7 @@ from paddlecloud.model.jobs.job import (
     ReplicaGroup,
     Resources,
     Role,
+    with_changes,
 )
 from paddlecloud.model.jobs.param_checks import ANY_EXIT
 from paddlecloud.model.jobs.params import check_wire

@@ -70,7 +70,7 @@ class Pool:
     asked."""
     job_types: frozenset[JobType] = frozenset({JobType.CPU, JobType.GPU})
     users: frozenset[str] = frozenset()
-    """Who may use it; empty: everybody."""
+    """Users who may use it; empty: all users."""
     gangs: bool = True
     """True: its machines can run jobs of several replicas."""
     oversubscribes: bool = False

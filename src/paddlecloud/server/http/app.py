@@ -21,7 +21,7 @@ from paddlecloud.model.errors import Internal, NotFound, PaddleCloudError, TooMa
 from paddlecloud.model.protocol import bce_auth
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.auth import (
-    NOBODY,
+    NO_CALLER,
     SignatureAuthenticator,
     authenticate,
     source_of,
@@ -128,7 +128,7 @@ class App:
         request_id: str,
     ) -> Response:
         if route.access is Access.OPEN:
-            caller = replace(NOBODY, source=source_of(request))
+            caller = replace(NO_CALLER, source=source_of(request))
         else:
             caller = await authenticate(self._authenticators, request, headers)
             check_rights(caller, route.access.value, writes=route.writes, admin=route.admin)

@@ -66,7 +66,7 @@ class Caller:
         return self.agent.node
 
 
-NOBODY = Caller(ak="", kind="")
+NO_CALLER = Caller(ak="", kind="")
 ANONYMOUS = "anonymous"
 """The actor in the audit log of requests without authentication."""
 
@@ -186,7 +186,7 @@ class SignatureAuthenticator:
         self._deps.db.submit(partial(note_use, caller, now, replaces), durable=caller.unused_mail)
 
     async def _caller(self, ak: str, now: float, source: str) -> Caller | None:
-        until, caller = self._cache.get(ak, (0.0, NOBODY))
+        until, caller = self._cache.get(ak, (0.0, NO_CALLER))
         if not until - _CACHE_SECONDS <= now < until:  # nor from before the clock was set back
             changes = self._changes
             found = await in_thread(self._deps.db.read, lambda tx: find_caller(tx, ak))

@@ -15,7 +15,7 @@ from paddlecloud.server.http.auth import Caller, find_caller
 from paddlecloud.server.http.routing import Cut
 
 
-class Stay(Waiter):
+class KeyRecheck(Waiter):
     """The caller of one long response. Used in a `with`, it is notified of changes of the key, also
     while the response waits for nothing. Waiters of the response include `topic` to wake up too."""
 

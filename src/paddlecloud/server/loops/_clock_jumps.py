@@ -11,9 +11,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from paddlecloud.db.tables.agents import SEEN_EVERY
+from paddlecloud.db.tables.agents import CONTACT_EVERY
 
-FRESH = 2 * SEEN_EVERY + timedelta(seconds=35)
+FRESH = 2 * CONTACT_EVERY + timedelta(seconds=35)
 """An agent with a contact within this time is there: a poll lasts 30 s, and is stored within a few
 more."""
 LONGEST_STEP = 5.0

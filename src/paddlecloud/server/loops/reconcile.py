@@ -186,7 +186,7 @@ def _over_minutes(tx: Tx, deps: Deps, now: datetime) -> list[tuple[Job, Failure]
     for run, failure in quota.spent(deps, tx, now):
         job = jobs.get_job(tx, run.job_id)
         runs = job is not None and job.state is JobState.RUNNING and job.attempt == run.attempt
-        if runs and job is not None and not quota.is_told(job):
+        if runs and job is not None and not quota.is_over_quota(job):
             found.append((job, failure))
     return found
 

@@ -44,7 +44,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that was looked at; the sentence has a code, as everything that is said."""
+    """The result of one check; its message is stored by code."""
 
     subject: str
     level: Level
@@ -87,7 +87,7 @@ def setting_rows(settings: Settings, origins: Origins) -> Iterator[Row]:
 
 
 def check(settings: Settings, origins: Origins, now: datetime) -> Iterator[Finding]:
-    """Look at everything that the settings name."""
+    """Check everything that the settings name."""
     source = next((origin for origin in origins.values() if not _is_elsewhere(origin)), "")
     code = "check_file" if source else "check_no_file"
     yield _ok("settings", code, path=source or str(settings.home / "server.toml"))
@@ -97,7 +97,7 @@ def check(settings: Settings, origins: Origins, now: datetime) -> Iterator[Findi
     yield from _exposed(settings, origins)
     yield from _database(settings)
     yield from _store(settings)
-    yield from _door(settings)
+    yield from _private_store(settings)
     yield from _mail(settings)
     yield from _memory(settings)
 
@@ -143,7 +143,7 @@ def _listening(settings: Settings, now: datetime) -> Iterator[Finding]:
 
 
 def _names(settings: Settings) -> Iterator[Finding]:
-    """A server that was told no name of its own refuses everybody who uses one."""
+    """A server without a configured name rejects requests that use one."""
     http = settings.http
     if is_any_address(http.host) and not (http.public_url or http.allowed_hosts):
         yield _warning("names", "check_no_name")
@@ -216,27 +216,27 @@ def _ask_bucket(settings: Settings) -> Finding:
     return _ok("store", "check_bucket", place=store.place)
 
 
-def _door(settings: Settings) -> Iterator[Finding]:
-    """Where private storage is, if that is one address: which regions people have nobody knows.
-    Without keys of theirs it can only be told whether an object store answers there; a warning,
-    because all other jobs run without it."""
-    door = settings.private_store.door
-    if not settings.private_store.enabled or "{region}" in door:
+def _private_store(settings: Settings) -> Iterator[Finding]:
+    """The endpoint of users' buckets, if it does not depend on the region. Without their keys the
+    only check is whether an object store responds there; a failure is a warning, because all other
+    jobs run without it."""
+    endpoint = settings.private_store.door
+    if not settings.private_store.enabled or "{region}" in endpoint:
         return
     from paddlecloud.stores import user_bucket  # noqa: PLC0415 - 20 ms of http and xml
     from paddlecloud.stores.s3.sigv4 import Keys  # noqa: PLC0415 - as above
 
     place = user_bucket.parse_bos_url("paddlecloud-check.bj.bcebos.com")
     keys = Keys(access_key="none", secret_key="none")
-    store = user_bucket.open_user_bucket(place, keys, endpoint=door, proxies=settings.proxies)
+    store = user_bucket.open_user_bucket(place, keys, endpoint=endpoint, proxies=settings.proxies)
     try:
-        # A bucket and keys that nobody has are refused where all is well.
+        # An object store rejects this bucket and these keys, which do not exist.
         with prompt_if(True), suppress(Refused):
             store.probe()
     except Retry as error:
         yield _warning("private_store", error.code, **error.params)
     else:
-        yield _ok("private_store", "check_door", door=door)
+        yield _ok("private_store", "check_door", door=endpoint)
     finally:
         store.close()
 
@@ -255,13 +255,13 @@ def _mail(settings: Settings) -> Iterator[Finding]:
             yield _warning("mail", "check_no_mail")
         return
     limit = timedelta(seconds=CONNECT_SECONDS)
-    patient = replace(settings.mail, timeout=min(settings.mail.timeout, limit))
+    bounded = replace(settings.mail, timeout=min(settings.mail.timeout, limit))
     try:
-        mail.probe(patient)
+        mail.probe(bounded)
     except PaddleCloudError as error:
         yield _failed("mail", error)
     else:
-        yield _ok("mail", "check_mail", host=patient.host, port=patient.port)
+        yield _ok("mail", "check_mail", host=bounded.host, port=bounded.port)
 
 
 def _memory(settings: Settings) -> Iterator[Finding]:
@@ -271,7 +271,7 @@ def _memory(settings: Settings) -> Iterator[Finding]:
 
 
 def _tried(subject: str, code: str, settings: Settings, ask: Callable[[], Finding]) -> Finding:
-    """What `ask` found; what others say about a failure is shown without our secrets."""
+    """The finding of `ask`; the text of a failure is shown without our secrets."""
     try:
         return ask()
     except PaddleCloudError as error:

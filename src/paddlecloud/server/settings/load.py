@@ -227,16 +227,16 @@ class _Reader:
 
     def _from_file(self, key: str, file: Path) -> str:
         self.origins[key] = f"file {file}"
-        told = {"path": str(self.path), "key": key, "file": str(file)}
+        values = {"path": str(self.path), "key": key, "file": str(file)}
         try:
             value = file.read_text("utf-8").strip()
         except OSError as error:
             reason = error.strerror or str(error)
-            raise ConfigError("settings_no_secret_file", **told, reason=reason) from error
+            raise ConfigError("settings_no_secret_file", **values, reason=reason) from error
         except UnicodeDecodeError as error:
-            raise ConfigError("settings_file_no_text", **told) from error
+            raise ConfigError("settings_file_no_text", **values) from error
         if not value:
-            raise ConfigError("settings_file_empty", **told)
+            raise ConfigError("settings_file_empty", **values)
         return value
 
     def wrong(self, key: str, value: object, want: Reason) -> ConfigError:

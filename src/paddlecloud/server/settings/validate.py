@@ -42,13 +42,13 @@ def check(settings: Settings, path: Path) -> None:
 
 
 def wrong(key: str, value: object, want: Reason, path: Path) -> ConfigError:
-    told = {"path": str(path), "key": key}
+    values = {"path": str(path), "key": key}
     if value is HIDDEN:
-        whole = caused("settings_value_hidden", want.code, want.params, **told)
+        whole = caused("settings_value_hidden", want.code, want.params, **values)
     elif value is MISSING:
-        whole = caused("settings_value_missing", want.code, want.params, **told)
+        whole = caused("settings_value_missing", want.code, want.params, **values)
     else:
-        whole = caused("settings_value", want.code, want.params, **told, value=str(value))
+        whole = caused("settings_value", want.code, want.params, **values, value=str(value))
     return ConfigError(whole.code, **whole.params)
 
 
@@ -150,10 +150,10 @@ def _store(settings: Settings) -> Iterator[Problem]:
 
 
 def _private_store(settings: Settings) -> Iterator[Problem]:
-    door = settings.private_store.door
-    address = door.replace("{region}", "bj")
+    endpoint = settings.private_store.door
+    address = endpoint.replace("{region}", "bj")
     if not _is_url(address) or set(address) & set("{}"):
-        yield "private_store.door", door, _address("https://s3.{region}.bcebos.com")
+        yield "private_store.door", endpoint, _address("https://s3.{region}.bcebos.com")
 
 
 def _mail(settings: Settings) -> Iterator[Problem]:

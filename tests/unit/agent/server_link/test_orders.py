@@ -28,12 +28,14 @@ def written() -> dict[str, str]:
 
 
 def test_the_server_and_the_agent_know_the_same_names() -> None:
-    assert written() == dict(RunOrder.__annotations__)
+    types = RunOrder.__annotations__
+    fields = msgspec.structs.fields(RunOrder)
+    assert written() == {field.encode_name: types[field.name] for field in fields}
 
 
 def test_what_a_server_of_before_does_not_say_means_the_same_to_both() -> None:
     optional = {
-        field.name: field.default
+        field.encode_name: field.default
         if field.default is not msgspec.NODEFAULT
         else field.default_factory()
         for field in msgspec.structs.fields(RunOrder)

@@ -22,7 +22,7 @@ from paddlecloud.agent.replica import notices as replica_notices
 from paddlecloud.agent.replica.lifecycle import Lifecycle
 from paddlecloud.agent.replica.records import exit_record
 from paddlecloud.agent.server_link import report as server_link_report
-from paddlecloud.agent.server_link._report_batch import (
+from paddlecloud.agent.server_link.report import (
     HELD_DELAY,
     HELD_REPEAT,
     LOG_DELAY,
@@ -30,11 +30,11 @@ from paddlecloud.agent.server_link._report_batch import (
     NOT_HELD,
     START_DELAY,
     Batch,
+    Reporter,
     compose,
     due,
     encode,
 )
-from paddlecloud.agent.server_link.report import Reporter
 from paddlecloud.agent.supervisor.zygote import Spawner
 from paddlecloud.model.errors import Retry, Unreachable
 

@@ -1,9 +1,9 @@
-"""`gen_token`: anybody who can read an address gets a key for it, by mail.
+"""`gen_token`: mails a new key to an address.
 
-The caller proves nothing yet, so whatever they may learn or break here, everybody may: the answer
-is the same for every address, and nothing that a person has stops working because somebody else
-typed their address. Older keys go when the new one is first used (`auth.note_use`), which only the
-reader of the mail can do. The secret key is made when the mail is sent and is stored nowhere.
+The caller is not authenticated. So the response is the same for every address, and a request with
+another person's address does not revoke their keys: older keys are revoked at the first use of the
+new one (`auth.note_use`), for which one has to read the mail. The secret key is made when the mail
+is sent, and is not stored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TEMPLATE = "mail_token"
 NAME = "gen_token"
 HOUR = timedelta(hours=1)
 UNUSED = timedelta(days=7)
-"""A mailed key that nobody used for so long is forgotten when the next one is asked for."""
+"""An unused mailed key of this age is deleted when the next one is requested."""
 
 
 def request(deps: Deps, address: str, lang: str | None, source: str) -> str:

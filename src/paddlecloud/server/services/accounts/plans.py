@@ -53,7 +53,7 @@ def overview(deps: Deps, owner: str) -> QuotaAnswer:
 
 
 def of_user(deps: Deps, user_id: str) -> QuotaAnswer:
-    """The same of anybody, for an admin."""
+    """The same for any user, for an admin."""
     now = deps.clock()
 
     def read(tx: Tx) -> QuotaAnswer:
@@ -99,7 +99,7 @@ def plans(deps: Deps) -> PlansAnswer:
 
 
 def change(deps: Deps, caller: Caller, user_id: str, asked: QuotaChange) -> QuotaAnswer:
-    """Give a user another plan or limits of their own; who waits for that is looked at at once."""
+    """Give a user another plan or limits of their own; waiting jobs are planned again at once."""
     now = deps.clock()
 
     def write(tx: Tx) -> QuotaAnswer:
@@ -118,7 +118,7 @@ def change(deps: Deps, caller: Caller, user_id: str, asked: QuotaChange) -> Quot
             target=user_id,
             detail={"plan": plan, **limits},
         )
-        tell_of_change(tx, user_id)
+        notify_change(tx, user_id)
         return _overview(tx, deps, user_id, now)
 
     return deps.db.write(write)
@@ -131,8 +131,8 @@ def known(deps: Deps, name: str | None) -> str | None:
     return name or None
 
 
-def tell_of_change(tx: Tx, user_id: str) -> None:
-    """Other limits hold for this user: who remembers them, or waits for them, looks anew."""
+def notify_change(tx: Tx, user_id: str) -> None:
+    """Notify caches and the schedule loop that this user has other limits."""
     tx.notify(PLANS, user_id)
     tx.notify(SCHEDULE_CHANNEL, "")
 
@@ -158,7 +158,7 @@ def _with(limits: dict[str, Override], asked: dict[str, Override]) -> dict[str, 
 
 
 def _overview(tx: Tx, deps: Deps, owner: str, now: datetime) -> QuotaAnswer:
-    mine = quota.standing(deps, tx, owner)
+    mine = quota.plan_of(deps, tx, owner)
     found, today = quota.used_now(deps, tx, (owner,), now)
     used = found[owner]
     spent = in_minutes(used.today)
@@ -184,13 +184,13 @@ def _overview(tx: Tx, deps: Deps, owner: str, now: datetime) -> QuotaAnswer:
             for name in NUMBERS
         ],
         minutes_left=None if limit is None else round(max(0.0, limit - spent), 2),
-        renews=quota.told_time(deps, today.end),
+        renews=quota.format_time(deps, today.end),
         renews_at=iso(today.end),
     )
 
 
 def _dates(run: Run, first: date, now: datetime, deps: Deps) -> list[date]:
-    """The days that it ran on, not before the first, nor after today, whatever clocks said."""
+    """The days that it ran on, not before the first, nor after today, even if a clock was wrong."""
     zone = deps.settings.zone
     begin = max(first, day_of(run.started_at, zone).date)
     last = day_of(min(run.ended_at or now, now), zone).date

@@ -1,9 +1,9 @@
-"""What plans allow: asked when a job is submitted, planned, placed, and while it runs.
+"""Checks the limits of plans when a job is submitted, planned and placed, and while it runs.
 
-Limits bind on public pools; those of waiting jobs and storage everywhere. The plan of a schedule is
-made from `allowances`, so that a held job can tell the numbers. What counts is `Ledger`, which asks
-again in the very transaction that gives out places: all writes are in one line, over every server,
-so what it reads stays true until it commits. Without a team and without limits nothing is asked.
+Limits apply on public pools; those of waiting jobs and storage everywhere. The planner works with
+`allowances`, so the reason of a waiting job has the numbers. `Ledger` decides: it checks again in
+the transaction that places jobs. Writes are serialized over all servers, so what it reads is true
+until it commits. Without a team and without limits nothing is queried.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from paddlecloud.scheduler.view import Allowance
 from paddlecloud.server.deps import Deps
 
 RETRY_AFTER = 60
-"""Seconds that somebody with a full queue is asked to wait before the next submit."""
+"""Seconds that a user with a full queue should wait before the next submit."""
 DAY_IS_SPENT = "fail_minutes_a_day"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
-    """The plan that holds for one user; `name` is where it begins."""
+class UserPlan:
+    """The plan of one user: the one called `name`, with the limits of their own."""
 
     name: str
     plan: Plan
@@ -53,7 +53,7 @@ class Standing:
 
 @dataclass(frozen=True, kw_only=True)
 class Today:
-    """The minutes of a day: used, at most, and when they begin anew, as a person reads it."""
+    """The minutes of a day: used, at most, and when they start again, as a text for people."""
 
     used: float
     limit: int | None
@@ -62,7 +62,7 @@ class Today:
 
 
 def binding(deps: Deps) -> bool:
-    """Whether anybody has limits on this server."""
+    """Whether there are limits on this server."""
     settings = deps.settings
     return settings.team or settings.plans[settings.default_plan] != UNLIMITED
 
@@ -76,14 +76,14 @@ def public_pools(deps: Deps) -> list[str]:
     return [name for name, pool in deps.pools.items() if pool.public]
 
 
-def standing(deps: Deps, tx: Tx, owner: str) -> Standing:
-    return standings(deps, tx, (owner,))[owner]
+def plan_of(deps: Deps, tx: Tx, owner: str) -> UserPlan:
+    return plans_of(deps, tx, (owner,))[owner]
 
 
-def standings(deps: Deps, tx: Tx, owners: Collection[str]) -> dict[str, Standing]:
-    """The plan of each of these users; without a team the default plan is everybody's."""
+def plans_of(deps: Deps, tx: Tx, owners: Collection[str]) -> dict[str, UserPlan]:
+    """The plan of each of these users; without a team all have the default plan."""
     own = usage.plans(tx, owners) if deps.settings.team else {}
-    return {owner: _standing(deps, *own.get(owner, (None, {}))) for owner in owners}
+    return {owner: _user_plan(deps, *own.get(owner, (None, {}))) for owner in owners}
 
 
 def used_now(
@@ -106,13 +106,13 @@ def allowances(deps: Deps, tx: Tx, owners: Iterable[str], now: datetime) -> dict
         return {}
     plans = {
         owner: each.plan
-        for owner, each in standings(deps, tx, set(owners)).items()
+        for owner, each in plans_of(deps, tx, set(owners)).items()
         if _limits_running(each.plan)
     }
     used, today = used_now(deps, tx, plans.keys(), now) if plans else ({}, None)
     if today is None:
         return {}
-    renews = told_time(deps, today.end)
+    renews = format_time(deps, today.end)
     return {owner: _allowance(plan, used[owner], renews) for owner, plan in plans.items()}
 
 
@@ -122,7 +122,7 @@ class Ledger:
     def __init__(self, deps: Deps, tx: Tx, owners: Iterable[str], now: datetime) -> None:
         self._public = frozenset(public_pools(deps)) if binding(deps) else frozenset()
         asked = set(owners) if self._public else set()
-        self._plans = standings(deps, tx, asked)
+        self._plans = plans_of(deps, tx, asked)
         self._used = used_now(deps, tx, asked, now)[0] if asked else {}
 
     def allows(self, job: Job, pool: str) -> bool:
@@ -146,7 +146,7 @@ def check_submit(tx: Tx, deps: Deps, owner: str, spec: JobSpec) -> Plan:
     """The plan of this user. Raises if it never allows such a job, or has no more left now."""
     if not binding(deps):
         return UNLIMITED
-    mine = standing(deps, tx, owner)
+    mine = plan_of(deps, tx, owner)
     plan = mine.plan
     _check_priority(tx, owner, spec, plan)
     never = refused_by_plan(spec, tuple(deps.pools.values()), plan, mine.name)
@@ -171,7 +171,7 @@ def storage_left(deps: Deps, owner: str) -> tuple[int, int] | None:
         return None
 
     def read(tx: Tx) -> tuple[int, int] | None:
-        limit = standing(deps, tx, owner).plan.storage
+        limit = plan_of(deps, tx, owner).plan.storage
         return None if limit is None else (usage.stored_bytes(tx, owner), limit)
 
     return deps.db.read(read)
@@ -180,46 +180,46 @@ def storage_left(deps: Deps, owner: str) -> tuple[int, int] | None:
 def check_fits(used: int, size: int, limit: int, held: int = 0) -> None:
     """Refuse what does not fit beside what is used, and held for unfinished uploads."""
     if used + held + size > limit:
-        told = {"size": size, "used": used, "limit": limit} | ({"held": held} if held else {})
+        values = {"size": size, "used": used, "limit": limit} | ({"held": held} if held else {})
         code = "quota_storage_open" if held else "quota_storage"
-        raise Refused(code, **{name: format_size(number) for name, number in told.items()})
+        raise Refused(code, **{name: format_size(number) for name, number in values.items()})
 
 
 def today(deps: Deps, tx: Tx, owner: str, now: datetime) -> Today:
     """The minutes of this user's day."""
-    plan = standing(deps, tx, owner).plan
+    plan = plan_of(deps, tx, owner).plan
     found = day_of(now, deps.settings.zone)
     ran = usage.ran_today(tx, (owner,), found.start, now).get(owner, timedelta(0))
     return Today(
         used=round(in_minutes(ran), 2),
         limit=plan.minutes_a_day,
-        renews=told_time(deps, found.end),
+        renews=format_time(deps, found.end),
         renews_at=found.end,
     )
 
 
 def spent(deps: Deps, tx: Tx, now: datetime) -> list[tuple[Run, Failure]]:
-    """What runs on public pools although the minutes of its owner's day are used up, and why it
-    has to end."""
+    """Jobs that run on public pools although their owner's minutes of the day are used up, each
+    with the failure that it ends with."""
     runs = usage.running(tx) if binding(deps) else []
-    plans = standings(deps, tx, {run.owner for run in runs})
+    plans = plans_of(deps, tx, {run.owner for run in runs})
     limited = {owner for owner, each in plans.items() if each.plan.minutes_a_day is not None}
     found = day_of(now, deps.settings.zone)
     ran = usage.ran_today(tx, limited, found.start, now)
     over = {
-        owner: _day_is_spent(plans[owner].plan, ran[owner], told_time(deps, found.end))
+        owner: _day_is_spent(plans[owner].plan, ran[owner], format_time(deps, found.end))
         for owner in ran
         if ran[owner] >= span(plans[owner].plan.minutes_a_day or 0)
     }
     return [(run, over[run.owner]) for run in runs if run.owner in over]
 
 
-def is_told(job: Job) -> bool:
-    """Whether it was told already that the minutes of the day are used up."""
+def is_over_quota(job: Job) -> bool:
+    """Whether it already failed because the minutes of the day are used up."""
     return job.failure is not None and job.failure.reason.code == DAY_IS_SPENT
 
 
-def told_time(deps: Deps, at: datetime) -> str:
+def format_time(deps: Deps, at: datetime) -> str:
     """A time in the server's zone, to the minute."""
     zone = deps.settings.zone
     text = at.astimezone(zone).strftime("%Y-%m-%d %H:%M")
@@ -247,7 +247,7 @@ def gauges(deps: Deps, only: str | None) -> list[tuple[str, dict[str, str], floa
 
 
 def _check_priority(tx: Tx, owner: str, spec: JobSpec, plan: Plan) -> None:
-    """Refuse a class above the plan's, except for an admin; nearly nobody asks for one."""
+    """Refuse a class above the plan's, except for an admin; few jobs have one."""
     try:
         priority.check_allowed(spec.priority, plan.max_priority)
     except Refused:
@@ -256,12 +256,12 @@ def _check_priority(tx: Tx, owner: str, spec: JobSpec, plan: Plan) -> None:
             raise
 
 
-def _standing(deps: Deps, name: str | None, limits: dict[str, Override]) -> Standing:
+def _user_plan(deps: Deps, name: str | None, limits: dict[str, Override]) -> UserPlan:
     plans = deps.settings.plans
     # A plan that the settings no longer have: the default one, rather than no limit at all.
     chosen = name if name is not None and name in plans else deps.settings.default_plan
     plan = plans[chosen]
-    return Standing(name=chosen, plan=changed(plan, limits) if limits else plan)
+    return UserPlan(name=chosen, plan=changed(plan, limits) if limits else plan)
 
 
 def _limits_running(plan: Plan) -> bool:

@@ -81,7 +81,7 @@ def change(deps: Deps, caller: Caller, user_id: str, asked: UserChange) -> UserV
         _keep_an_admin(tx, before, after)
         users.save_user(tx, after)
         if after.plan != before.plan:
-            plans.tell_of_change(tx, user_id)
+            plans.notify_change(tx, user_id)
         record(tx, caller, now, _action(before, after), user_id, _difference(before, after))
         return after
 
@@ -90,8 +90,8 @@ def change(deps: Deps, caller: Caller, user_id: str, asked: UserChange) -> UserV
 
 
 def delete(deps: Deps, caller: Caller, user_id: str) -> None:
-    """Forget a user who left nothing behind; anybody else can be disabled. Damaged contents, which
-    are of use to nobody, go as well."""
+    """Delete a user without jobs or files; others can only be disabled. Files that `admin verify`
+    moved aside are deleted as well."""
     now = deps.clock()
     deps.db.read(lambda tx: find_user(tx, user_id))
     damaged = aside_root(user_id)
@@ -172,7 +172,7 @@ def _check_email(tx: Tx, user: User) -> None:
 
 
 def _keep_an_admin(tx: Tx, before: User, after: User | None) -> None:
-    """Without one nobody could give the role back."""
+    """Without an admin the role could not be given back."""
     if not _gets_in(before) or (after is not None and _gets_in(after)):
         return
     if users.other_admins(tx, before.id) == 0:

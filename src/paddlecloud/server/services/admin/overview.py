@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from paddlecloud.db.engine.base import Tx
-from paddlecloud.db.tables import agents, placements
+from paddlecloud.db.tables import agents, attempts
 from paddlecloud.db.tables.agents import Agent
 from paddlecloud.model.jobs.job import Job, Resources
 from paddlecloud.model.policy.pool import Node, Pool
@@ -20,7 +20,7 @@ def pools(deps: Deps, lang: str) -> list[PoolView]:
 
     def read(tx: Tx) -> tuple[dict[str, Resources], dict[str, Agent]]:
         found = {agent.id: agent for agent in agents.list_agents(tx)}
-        return placements.used_on_nodes(tx), found
+        return attempts.used_on_nodes(tx), found
 
     used, known = deps.db.read(read)
     nodes = deps.nodes()

@@ -60,7 +60,7 @@ def record_contact(deps: Deps, identity: AgentIdentity, poll: PollRequest) -> No
         seen_at=deps.clock(),
     )
     if deps.db.read(lambda tx: agents.needs_saving(tx, agent)):
-        deps.db.write(lambda tx: agents.upsert_seen(tx, agent), durable=False)
+        deps.db.write(lambda tx: agents.upsert_agent(tx, agent), durable=False)
         if node in deps.silent():
             deps.caches.machines.clear()
 

@@ -8,16 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from paddlecloud.db.engine.base import Tx
 from paddlecloud.db.tables import attempts, jobs
 from paddlecloud.db.tables.orders import Want, set_order
-from paddlecloud.model.jobs.job import Attempt, Job, Reason, ReplicaState
+from paddlecloud.model.jobs.job import (
+    Attempt,
+    ExitCause,
+    ExitRecord,
+    Job,
+    Reason,
+    Replica,
+    ReplicaState,
+)
 from paddlecloud.model.logs.tail import TAIL_BYTES
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.schemas.agent import Ack, Report, ReportAnswer, ReportItem, UseNote
-from paddlecloud.server.services.agents._report_codec import observed
+from paddlecloud.server.schemas.agent import (
+    Ack,
+    ExitNote,
+    Report,
+    ReportAnswer,
+    ReportItem,
+    UseNote,
+)
 from paddlecloud.server.services.agents.assignment import Assigned, Lookup, is_current
 from paddlecloud.server.services.files import job_files
 from paddlecloud.server.services.jobs import hold_reasons, live_usage
@@ -208,3 +223,48 @@ def _delete_order(tx: Tx, assigned: Assigned) -> None:
     """Order the deletion of a lost replica whose agent reports that nothing of it is left."""
     job_id, number = assigned.job.id, assigned.attempt.number
     set_order(tx, job_id, number, Want.DELETE, only=(assigned.replica.id,))
+
+
+def observed(replica: Replica, item: ReportItem) -> Replica:
+    """The replica as its agent reports it now: started, lost or exited."""
+    if item.started is not None:
+        began = replica.started_at or _when(item.started.at)
+        pid = item.started.pid
+        replica = replace(replica, state=ReplicaState.RUNNING, pid=pid, started_at=began)
+    if item.lost and replica.state is not ReplicaState.LOST:
+        gone = ExitRecord(cause=ExitCause.UNWATCHED, all_ended=item.all_ended)
+        replica = replace(replica, state=ReplicaState.LOST, exit=gone)
+    if item.exited is not None:
+        record = _exit_record(item.exited)
+        size = item.exited.log_size
+        replica = replace(replica, state=ReplicaState.EXITED, exit=record, log_bytes=size)
+    return replica
+
+
+def _exit_record(note: ExitNote) -> ExitRecord:
+    known = note.cause in list(ExitCause)
+    return ExitRecord(
+        cause=ExitCause(note.cause) if known else ExitCause.EXIT,
+        exit_code=note.exit_code,
+        signal=note.signal,
+        oom=note.oom,
+        memory_limit=note.memory_limit,
+        message=note.message,
+        started_at=_when(note.started_at),
+        finished_at=_when(note.finished_at),
+        asked_at=_when(note.stopping_at),
+        ran=note.ran,
+        max_rss=note.max_rss,
+        peak_memory=note.peak_memory,
+        cpu_seconds=note.cpu_seconds,
+        enforced=note.enforced,
+        hint=note.hint[:100],
+        said=Reason(code=note.said.code, params=note.said.params) if note.said else None,
+    )
+
+
+def _when(epoch: float | None) -> datetime | None:
+    try:
+        return None if epoch is None else datetime.fromtimestamp(epoch, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None  # a broken clock must not prevent the end of a job

@@ -17,7 +17,7 @@ from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.auth import Caller
 from paddlecloud.server.http.executors import in_thread
 from paddlecloud.server.http.routing import Cut
-from paddlecloud.server.http.token_recheck import Stay
+from paddlecloud.server.http.token_recheck import KeyRecheck
 from paddlecloud.server.schemas.exec_usage import OutputQuery
 from paddlecloud.server.services.exec import commands, output
 
@@ -34,8 +34,8 @@ async def open_stream(
     """The frames; raises before the first one if the command or the offsets are not available."""
     offsets = {"out": query.out, "err": query.err}
     await in_thread(_begin, deps, caller, job_id, command_id, offsets)
-    stay = Stay(deps, caller)
-    return _frames(deps, stay, job_id, command_id, offsets, lang, follow=bool(query.follow))
+    recheck = KeyRecheck(deps, caller)
+    return _frames(deps, recheck, job_id, command_id, offsets, lang, follow=bool(query.follow))
 
 
 def _begin(
@@ -49,7 +49,7 @@ def _begin(
 
 async def _frames(
     deps: Deps,
-    stay: Stay,
+    recheck: KeyRecheck,
     job_id: str,
     command_id: str,
     offsets: dict[str, int],
@@ -57,11 +57,11 @@ async def _frames(
     *,
     follow: bool,
 ) -> AsyncIterator[bytes]:
-    topics = (("command", command_id), ("log", job_id), ("job", job_id), stay.topic)
+    topics = (("command", command_id), ("log", job_id), ("job", job_id), recheck.topic)
     sent, until = 0, time.monotonic() + RESPONSE_SECONDS
-    with stay, deps.hub.waiter(*topics) as waiter:
+    with recheck, deps.hub.waiter(*topics) as waiter:
         while True:
-            part = await in_thread(_read, deps, stay, command_id, offsets)
+            part = await in_thread(_read, deps, recheck, command_id, offsets)
             for name, data in (("out", part.out), ("err", part.err)):
                 offsets[name] += len(data)
                 sent += len(data)
@@ -84,9 +84,9 @@ async def _frames(
 
 
 def _read(
-    deps: Deps, stay: Stay, command_id: str, offsets: Mapping[str, int]
+    deps: Deps, recheck: KeyRecheck, command_id: str, offsets: Mapping[str, int]
 ) -> commands.NewOutput:
-    stay.check()
+    recheck.check()
     part = commands.read_output(deps, command_id, offsets)
     if not (part.out or part.err) and commands.is_taken(deps, command_id, offsets):
         raise Cut("another reader has taken the output; the client learns that when it reconnects")

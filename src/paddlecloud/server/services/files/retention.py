@@ -64,7 +64,7 @@ class Collected:
 def collect(deps: Deps) -> Collected:
     """Delete expired jobs and unused files; files before the rows that reference them."""
     now = deps.clock()
-    deps.db.write(lambda tx: agents.forget_silent(tx, now - SILENT_AGENTS), durable=False)
+    deps.db.write(lambda tx: agents.delete_silent(tx, now - SILENT_AGENTS), durable=False)
     _delete_audit(deps, now)
     finished = _finished_jobs(deps)
     unused = _unused_files(deps)

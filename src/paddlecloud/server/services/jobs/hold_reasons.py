@@ -14,8 +14,7 @@ from paddlecloud.db.engine.base import Tx
 from paddlecloud.db.tables import jobs, user_buckets
 from paddlecloud.model.diagnosis.reasons import caused
 from paddlecloud.model.errors import PaddleCloudError, Unreachable
-from paddlecloud.model.fast_replace import with_changes
-from paddlecloud.model.jobs.job import Job, Reason, Replica, ReplicaState
+from paddlecloud.model.jobs.job import Job, Reason, Replica, ReplicaState, with_changes
 from paddlecloud.model.jobs.states import WAITING
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.schemas.agent import HeldNote

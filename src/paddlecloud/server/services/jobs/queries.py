@@ -16,7 +16,7 @@ from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.auth import Caller
 from paddlecloud.server.http.executors import in_bucket_thread, in_thread
 from paddlecloud.server.http.permissions import may_see
-from paddlecloud.server.http.token_recheck import Stay
+from paddlecloud.server.http.token_recheck import KeyRecheck
 from paddlecloud.server.schemas.files import JobFilesAnswer
 from paddlecloud.server.schemas.jobs import (
     HistoryAnswer,
@@ -43,13 +43,13 @@ def get(deps: Deps, caller: Caller, job_id: str) -> Job:
 async def show(deps: Deps, caller: Caller, job_id: str, query: JobQuery, lang: str) -> JobView:
     """The job at once, or with `wait` as soon as its version is above the given one."""
     deadline = time.monotonic() + query.wait
-    stay = Stay(deps, caller)
+    recheck = KeyRecheck(deps, caller)
 
     def read(version: int) -> JobView | None:
-        job = get(deps, stay.caller() if query.wait else caller, job_id)
+        job = get(deps, recheck.caller() if query.wait else caller, job_id)
         return None if job.version <= version and not job.final else views.view(deps, job, lang)
 
-    with stay, deps.hub.waiter(("job", job_id), stay.topic) as waiter:
+    with recheck, deps.hub.waiter(("job", job_id), recheck.topic) as waiter:
         while True:
             left = deadline - time.monotonic()
             version = query.version if left > 0 and not deps.hub.closed else -1

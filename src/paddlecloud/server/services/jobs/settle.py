@@ -15,9 +15,8 @@ from paddlecloud.db.tables import attempts, jobs, usage
 from paddlecloud.db.tables.orders import Want, set_order
 from paddlecloud.model.diagnosis.outcome import has_run, moment, trouble, wants_stop
 from paddlecloud.model.diagnosis.outcome import settle as implied
-from paddlecloud.model.fast_replace import with_changes
 from paddlecloud.model.jobs.elastic import judged
-from paddlecloud.model.jobs.job import Attempt, ExitCause, Job
+from paddlecloud.model.jobs.job import Attempt, ExitCause, Job, with_changes
 from paddlecloud.model.jobs.retry_policy import pause_before_retry
 from paddlecloud.model.jobs.states import Event
 from paddlecloud.server.deps import Deps

@@ -15,7 +15,6 @@ from paddlecloud.messages import render
 from paddlecloud.model.diagnosis.outcome import unsent
 from paddlecloud.model.diagnosis.overprovisioning import advice, peak_memory
 from paddlecloud.model.errors import Refused
-from paddlecloud.model.fast_replace import with_changes
 from paddlecloud.model.files.layout import public_bos_url
 from paddlecloud.model.jobs.job import (
     Attempt,
@@ -27,6 +26,7 @@ from paddlecloud.model.jobs.job import (
     Replica,
     ReplicaState,
     Role,
+    with_changes,
 )
 from paddlecloud.model.jobs.states import WAITING
 from paddlecloud.model.policy.admission import pools_for
@@ -65,7 +65,7 @@ def view(deps: Deps, job: Job, lang: str) -> JobView:
         ahead = jobs.queue_position(tx, job) if waits else None
         trouble = hold_reasons.of_job(tx, job)
         held = quota.binding(deps) and waits
-        plan = quota.standing(deps, tx, job.owner).plan if held else UNLIMITED
+        plan = quota.plan_of(deps, tx, job.owner).plan if held else UNLIMITED
         return attempt, ahead, uses, theirs, trouble, _held_to(deps, job, plan)
 
     attempt, ahead, uses, theirs, trouble, held = deps.db.read(read)

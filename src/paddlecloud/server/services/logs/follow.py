@@ -17,7 +17,7 @@ from paddlecloud.server.http.auth import Caller
 from paddlecloud.server.http.connection_limits import Connection
 from paddlecloud.server.http.executors import in_search_thread, in_thread
 from paddlecloud.server.http.routing import Cut
-from paddlecloud.server.http.token_recheck import Stay
+from paddlecloud.server.http.token_recheck import KeyRecheck
 from paddlecloud.server.schemas.logs import LogsQuery
 from paddlecloud.server.services.logs import read
 from paddlecloud.server.services.logs.read import LogChunk, MergedLog, News, Reading
@@ -41,11 +41,11 @@ async def stream(
 ) -> LogStream:
     """What the query asks for; `connection` is the one on which new bytes may be pushed."""
     reading = await in_thread(read.begin, deps, caller, job_id, query)
-    stay = Stay(deps, caller)
+    recheck = KeyRecheck(deps, caller)
     if not query.merge and query.grep is None:
-        chunks = _chunks(deps, reading, connection, stay, follow=bool(query.follow))
+        chunks = _chunks(deps, reading, connection, recheck, follow=bool(query.follow))
     else:
-        chunks = _frames(deps, reading, query, stay)
+        chunks = _frames(deps, reading, query, recheck)
         if not query.frames:
             chunks = _text(chunks, prefixed=bool(query.merge))
     return LogStream(reading=reading, chunks=chunks)
@@ -87,18 +87,23 @@ class _Follower:
 
 
 async def _chunks(
-    deps: Deps, reading: Reading, connection: Connection | None, stay: Stay, *, follow: bool
+    deps: Deps,
+    reading: Reading,
+    connection: Connection | None,
+    recheck: KeyRecheck,
+    *,
+    follow: bool,
 ) -> AsyncIterator[bytes]:
     """The bytes of one worker's log."""
     own = read.topic(reading.job_id, reading.attempt, reading.workers[0])
     follower = _Follower(own, reading.offsets[0], connection)
-    topics = (own, ("job", reading.job_id), stay.topic)
+    topics = (own, ("job", reading.job_id), recheck.topic)
 
     def next_chunk() -> LogChunk:
-        stay.check()
+        recheck.check()
         return read.chunk(deps, reading, follower.offset)
 
-    with stay, deps.hub.waiter(*topics, handler=follower.push) as waiter:
+    with recheck, deps.hub.waiter(*topics, handler=follower.push) as waiter:
         while True:
             chunk = await in_thread(next_chunk)
             if chunk.data:
@@ -118,7 +123,7 @@ async def _chunks(
 
 
 async def _frames(
-    deps: Deps, reading: Reading, query: LogsQuery, stay: Stay
+    deps: Deps, reading: Reading, query: LogsQuery, recheck: KeyRecheck
 ) -> AsyncIterator[bytes]:
     """The lines of several workers, or those that match, as frames."""
     merged = MergedLog(deps, reading, query)
@@ -126,13 +131,13 @@ async def _frames(
     flush = False
 
     def step(flush: bool) -> tuple[bytes, bool]:
-        stay.check()
+        recheck.check()
         return merged.step(flush=flush)
 
-    with stay:
+    with recheck:
         while True:
             topics = merged.topics
-            with deps.hub.waiter(*topics, stay.topic) as waiter:
+            with deps.hub.waiter(*topics, recheck.topic) as waiter:
                 while topics == merged.topics:
                     frames, last = await in_own_thread(step, flush)
                     flush = False

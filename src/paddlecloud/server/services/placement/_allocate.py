@@ -11,11 +11,10 @@ import secrets
 from collections.abc import Mapping, Sequence
 
 from paddlecloud.db.engine.base import Tx
-from paddlecloud.db.tables import counters, placements
-from paddlecloud.model.fast_replace import with_changes
+from paddlecloud.db.tables import attempts, counters
 from paddlecloud.model.files.layout import replica_id, worker_name
 from paddlecloud.model.jobs import gang
-from paddlecloud.model.jobs.job import Job, Reason, Replica, Role
+from paddlecloud.model.jobs.job import Job, Reason, Replica, Role, with_changes
 from paddlecloud.scheduler.view import Slot
 
 BASE_PORT = 62000
@@ -63,7 +62,7 @@ def _with_ports(tx: Tx, replicas: list[Replica], *, together: bool) -> list[Repl
     lengths = [len(gang.ports_of(each.role, each.rank, 0)) for each in replicas]
     cursor = _cursor(tx, sum(lengths))
     nodes = list(dict.fromkeys(replica.node for replica in replicas))
-    taken = placements.ports_in_use(tx, nodes)
+    taken = attempts.ports_in_use(tx, nodes)
     ports: dict[str, int] = {}
     for node in nodes:
         here = [
@@ -93,7 +92,7 @@ def _cursor(tx: Tx, count: int) -> int:
 
 
 def _with_gpus(tx: Tx, replicas: list[Replica], gpus: Mapping[str, int]) -> list[Replica]:
-    held = placements.cards_in_use(tx, list(dict.fromkeys(r.node for r in replicas)))
+    held = attempts.cards_in_use(tx, list(dict.fromkeys(r.node for r in replicas)))
     found = []
     for replica in replicas:
         node, count = replica.node, replica.resources.gpu

@@ -17,8 +17,7 @@ from paddlecloud.db.engine.base import Tx
 from paddlecloud.db.tables import attempts, counters, jobs
 from paddlecloud.db.tables.orders import Want, set_order
 from paddlecloud.model.errors import PaddleCloudError, Retry
-from paddlecloud.model.fast_replace import with_changes
-from paddlecloud.model.jobs.job import Attempt, ExitCause, Failure, Job, Reason
+from paddlecloud.model.jobs.job import Attempt, ExitCause, Failure, Job, Reason, with_changes
 from paddlecloud.model.jobs.retry_policy import LONGEST_PAUSE
 from paddlecloud.model.jobs.states import WAITING, Event, JobState
 from paddlecloud.scheduler.view import Decision, GiveUp, Hold, Place, Preempt

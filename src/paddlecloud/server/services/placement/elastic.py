@@ -14,11 +14,10 @@ from datetime import datetime
 from functools import partial
 
 from paddlecloud.db.engine.base import Tx
-from paddlecloud.db.tables import attempts, data_tasks, jobs, placements
+from paddlecloud.db.tables import attempts, data_tasks, jobs
 from paddlecloud.db.tables.orders import Want, set_order
 from paddlecloud.model.diagnosis.first_failure import exit_code
 from paddlecloud.model.diagnosis.outcome import explain
-from paddlecloud.model.fast_replace import with_changes
 from paddlecloud.model.jobs import elastic
 from paddlecloud.model.jobs.job import (
     NOTHING,
@@ -30,6 +29,7 @@ from paddlecloud.model.jobs.job import (
     Replica,
     Resources,
     Role,
+    with_changes,
 )
 from paddlecloud.model.jobs.states import JobState
 from paddlecloud.scheduler.view import Slot, WaitingJob
@@ -258,7 +258,7 @@ def _find_slots(
 
 
 def _free(tx: Tx, deps: Deps) -> dict[str, Resources]:
-    used = placements.used_on_nodes(tx)
+    used = attempts.used_on_nodes(tx)
     return {
         node.id: node.total - used.get(node.id, NOTHING)
         for nodes in deps.nodes().values()

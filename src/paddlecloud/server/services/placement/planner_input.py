@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from paddlecloud.db.engine.base import Tx
-from paddlecloud.db.tables import jobs, placements, usage
+from paddlecloud.db.tables import attempts, jobs, usage
 from paddlecloud.model.errors import Refused
 from paddlecloud.model.jobs.job import NOTHING, Job, Reason, Resources
 from paddlecloud.model.policy.admission import Nodes, seating
@@ -45,10 +45,10 @@ def read_view(deps: Deps, now: datetime) -> tuple[View, dict[str, Job]]:
     settings = deps.settings.scheduling
 
     def read(tx: Tx) -> tuple[tuple[PoolView, ...], list[Job], list[RunningJob], _Shares]:
-        pools = _pool_views(deps.pools, usable, placements.used_on_nodes(tx))
+        pools = _pool_views(deps.pools, usable, attempts.used_on_nodes(tx))
         found = jobs.waiting_jobs(tx, per_owner=settings.window)
         left = quota.allowances(deps, tx, {job.owner for job in found}, now)
-        running = [_running(each) for each in placements.placements(tx, list(deps.pools))]
+        running = [_running(each) for each in attempts.placements(tx, list(deps.pools))]
         return pools, found, running, (_shares(deps, tx, now), left)
 
     pools, waiting, running, (used, left) = deps.db.read(read)
@@ -94,7 +94,7 @@ def waits_since(job: Job, now: datetime) -> datetime:
 def _shares(deps: Deps, tx: Tx, now: datetime) -> dict[str, float]:
     """What counts against each user in the order of the queue, in CPU-equivalents: what is in use
     now and, on a team server, what was on average lately."""
-    used = {owner: weight(taken) for owner, taken in placements.used_by_owner(tx).items()}
+    used = {owner: weight(taken) for owner, taken in attempts.used_by_owner(tx).items()}
     if not deps.settings.team:
         return used
     half_life = deps.settings.scheduling.share_half_life
@@ -164,7 +164,7 @@ def _pausing(deps: Deps, job: Job, waiting: WaitingJob, now: datetime) -> Waitin
     return replace(waiting, not_before=job.not_before, pause_reason=reason)
 
 
-def _running(holder: placements.Placement) -> RunningJob:
+def _running(holder: attempts.Placement) -> RunningJob:
     return RunningJob(
         id=holder.job_id,
         owner=holder.owner,
