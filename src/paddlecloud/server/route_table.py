@@ -21,20 +21,21 @@ from paddlecloud.server.routes import (
 )
 from paddlecloud.server.routes import exec as routes_exec
 
-ROUTES: tuple[Route, ...] = (
-    *jobs.ROUTES,
-    *job_files.ROUTES,
-    *snapshots.ROUTES,
-    *logs.ROUTES,
-    *usage.ROUTES,
-    *routes_exec.ROUTES,
-    *data_tasks.ROUTES,
-    *agent.ROUTES,
-    *agent_outputs.ROUTES,
-    *presigned.ROUTES,
-    *notifications.ROUTES,
-    *quota.ROUTES,
-    *tokens.ROUTES,
-    *admin.ROUTES,
-    *system.ROUTES,
+_MODULES = (
+    jobs,
+    job_files,
+    snapshots,
+    logs,
+    usage,
+    routes_exec,
+    data_tasks,
+    agent,
+    agent_outputs,
+    presigned,
+    notifications,
+    quota,
+    tokens,
+    admin,
+    system,
 )
+ROUTES: tuple[Route, ...] = tuple(route for module in _MODULES for route in module.router.routes)

@@ -11,7 +11,8 @@ import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeVar
+from inspect import iscoroutinefunction
+from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -56,6 +57,7 @@ Plain = Callable[[Deps, Call], object]
 """Runs in a thread; returns a schema object or a Response."""
 Streaming = Callable[[Deps, Call, Request], Awaitable[object]]
 """Runs in the event loop and must not block; reads its own body."""
+Handler = TypeVar("Handler", bound=Plain | Streaming)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +84,37 @@ class Route:
     def writes(self) -> bool:
         """Whether it may change anything; tokens with a read-only scope may not call it."""
         return self.method != "GET"
+
+
+class Router:
+    """Collects the routes of a module: its methods are decorators of the functions that answer."""
+
+    def __init__(self) -> None:
+        self.routes: list[Route] = []
+
+    def get(self, path: str, summary: str, **options: Any) -> Callable[[Handler], Handler]:
+        return self._adder("GET", path, summary, options)
+
+    def post(self, path: str, summary: str, **options: Any) -> Callable[[Handler], Handler]:
+        return self._adder("POST", path, summary, options)
+
+    def put(self, path: str, summary: str, **options: Any) -> Callable[[Handler], Handler]:
+        return self._adder("PUT", path, summary, options)
+
+    def _adder(
+        self, method: str, path: str, summary: str, options: dict[str, Any]
+    ) -> Callable[[Handler], Handler]:
+        """`options` are fields of `Route`; the schema of the answer is what the function returns,
+        unless that is a Response."""
+
+        def add(handler: Handler) -> Handler:
+            returned = get_type_hints(handler)["return"]
+            options.setdefault("answer", None if returned is Response else returned)
+            options["streaming" if iscoroutinefunction(handler) else "plain"] = handler
+            self.routes.append(Route(method=method, path=path, summary=summary, **options))
+            return handler
+
+        return add
 
 
 class Cut(Exception):

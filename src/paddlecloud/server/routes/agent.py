@@ -28,7 +28,7 @@ from paddlecloud.server.http.routing import (
     BYTES,
     Access,
     Call,
-    Route,
+    Router,
     decode_body,
     signed_batches,
     signed_body,
@@ -60,8 +60,20 @@ IDLE_SECONDS = 1.0
 SMALL_REPORT = 64 * 1024
 """Bytes of logs that the event loop stores by itself; a thread stores more."""
 MAX_REPORT = 16 * 1024 * 1024
+router = Router()
 
 
+@router.post(
+    "/api/v1/agent/join",
+    "Exchange a join token for an agent id and key",
+    access=Access.OPEN,
+    body=AgentJoinRequest,
+)
+def join_server(deps: Deps, call: Call) -> AgentJoinAnswer:
+    return join.join(deps, call.body, call.caller.source)
+
+
+@router.post("/api/v1/agent/poll", "Wait for orders", access=Access.AGENT, body=PollRequest)
 async def poll(deps: Deps, call: Call, _request: Request) -> PollAnswer:
     """Orders above the cursor: at once if there are any, else when one comes."""
     asked: PollRequest = call.body
@@ -88,6 +100,7 @@ async def poll(deps: Deps, call: Call, _request: Request) -> PollAnswer:
             await waiter.wait(min(left, 5.0))
 
 
+@router.post("/api/v1/agent/report", "Starts, log bytes, ends", access=Access.AGENT)
 async def report(deps: Deps, call: Call, request: Request) -> ReportAnswer:
     """Starts, log bytes and ends. The body is a length of 4 bytes, JSON, then the log bytes."""
     body = memoryview(await signed_body(request, call.headers, MAX_REPORT))
@@ -105,6 +118,13 @@ async def report(deps: Deps, call: Call, request: Request) -> ReportAnswer:
     return stored.answer
 
 
+@router.get(
+    "/api/v1/agent/snapshots/{snapshot_id}",
+    "A job's file list",
+    access=Access.AGENT,
+    query=ReplicaQuery,
+    answer=EntriesAnswer,
+)
 def manifest(deps: Deps, call: Call) -> Response:
     job = assignment.live(deps, call.caller.node, call.query.replica).job
     asked = call.path["snapshot_id"]
@@ -114,14 +134,32 @@ def manifest(deps: Deps, call: Call) -> Response:
     return Response(body, media_type="application/json")
 
 
+@router.get(
+    "/api/v1/agent/blobs/{sha256}",
+    "A content of a job's files",
+    access=Access.AGENT,
+    query=ContentQuery,
+    media=BYTES,
+)
 async def blob(deps: Deps, call: Call, _request: Request) -> Response:
     return await _answer(deps, call, call.query.replica, _blob)
 
 
+@router.get(
+    "/api/v1/agent/replicas/{replica}/outputs",
+    "What the attempts before put out",
+    access=Access.AGENT,
+)
 async def outputs_before(deps: Deps, call: Call, _request: Request) -> OutputsAnswer:
     return await _answer(deps, call, call.path["replica"], _outputs_before)
 
 
+@router.get(
+    "/api/v1/agent/replicas/{replica}/outputs/{path:path}",
+    "One of these files, followed by its sha256",
+    access=Access.AGENT,
+    media=BYTES,
+)
 async def output_before(deps: Deps, call: Call, _request: Request) -> Response:
     """One of these files, followed by its sha256, which is not known before it was read."""
     return await _answer(deps, call, call.path["replica"], _output_before)
@@ -164,6 +202,12 @@ def _streamed(job: Job, chunks: Iterable[bytes], headers: dict[str, str]) -> Res
     return StreamingResponse(body, media_type=BYTES, headers=headers)
 
 
+@router.put(
+    "/api/v1/agent/replicas/{replica}/files/{area}/{path:path}",
+    "Bring back an output file",
+    access=Access.AGENT,
+    query=UploadQuery,
+)
 async def upload(deps: Deps, call: Call, request: Request) -> UploadAnswer:
     """Store one output file; it gets its name once it is complete and matches the signature."""
     job, sink = await in_long_thread(_open, deps, call)
@@ -191,80 +235,3 @@ def _finish(deps: Deps, call: Call, sink: Sink, rest: bytes) -> UploadAnswer:
     # A newer attempt may own this path by now.
     assigned_to(deps, call)
     return UploadAnswer(size=sink.commit().size)
-
-
-def join_server(deps: Deps, call: Call) -> AgentJoinAnswer:
-    return join.join(deps, call.body, call.caller.source)
-
-
-ROUTES = (
-    Route(
-        method="POST",
-        path="/api/v1/agent/join",
-        summary="Exchange a join token for an agent id and key",
-        plain=join_server,
-        access=Access.OPEN,
-        body=AgentJoinRequest,
-        answer=AgentJoinAnswer,
-    ),
-    Route(
-        method="POST",
-        path="/api/v1/agent/poll",
-        summary="Wait for orders",
-        streaming=poll,
-        access=Access.AGENT,
-        body=PollRequest,
-        answer=PollAnswer,
-    ),
-    Route(
-        method="POST",
-        path="/api/v1/agent/report",
-        summary="Starts, log bytes, ends",
-        streaming=report,
-        access=Access.AGENT,
-        answer=ReportAnswer,
-    ),
-    Route(
-        method="GET",
-        path="/api/v1/agent/snapshots/{snapshot_id}",
-        summary="A job's file list",
-        plain=manifest,
-        access=Access.AGENT,
-        query=ReplicaQuery,
-        answer=EntriesAnswer,
-    ),
-    Route(
-        method="GET",
-        path="/api/v1/agent/blobs/{sha256}",
-        summary="A content of a job's files",
-        streaming=blob,
-        access=Access.AGENT,
-        query=ContentQuery,
-        media=BYTES,
-    ),
-    Route(
-        method="GET",
-        path="/api/v1/agent/replicas/{replica}/outputs",
-        summary="What the attempts before put out",
-        streaming=outputs_before,
-        access=Access.AGENT,
-        answer=OutputsAnswer,
-    ),
-    Route(
-        method="GET",
-        path="/api/v1/agent/replicas/{replica}/outputs/{path:path}",
-        summary="One of these files, followed by its sha256",
-        streaming=output_before,
-        access=Access.AGENT,
-        media=BYTES,
-    ),
-    Route(
-        method="PUT",
-        path="/api/v1/agent/replicas/{replica}/files/{area}/{path:path}",
-        summary="Bring back an output file",
-        streaming=upload,
-        access=Access.AGENT,
-        query=UploadQuery,
-        answer=UploadAnswer,
-    ),
-)

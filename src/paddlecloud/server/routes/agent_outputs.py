@@ -17,7 +17,7 @@ from paddlecloud.model.protocol.bce_auth import CONTENT_SHA256, UNSIGNED
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.body_reader import AT_ONCE
 from paddlecloud.server.http.executors import agents_of, for_agent, in_long_thread, in_thread
-from paddlecloud.server.http.routing import Access, Call, Route, decode_body, signed_body
+from paddlecloud.server.http.routing import Access, Call, Router, decode_body, signed_body
 from paddlecloud.server.routes.snapshots import with_part
 from paddlecloud.server.schemas.agent import (
     AppendQuery,
@@ -48,8 +48,15 @@ _TURN = 20.0
 _slots: WeakValueDictionary[tuple[object, str], asyncio.Semaphore] = WeakValueDictionary()
 """By event loop and user, for as long as one is held or waited for."""
 _all_slots = threading.Semaphore(_OF_ALL)
+router = Router()
 
 
+@router.post(
+    "/api/v1/agent/replicas/{replica}/files/{area}/{path:path}",
+    "Append to an output file",
+    access=Access.AGENT,
+    query=AppendQuery,
+)
 async def append(deps: Deps, call: Call, request: Request) -> UploadAnswer:
     """Append to an output file; nothing counts before the whole body is here and verified."""
     data = await signed_body(request, call.headers, MAX_APPEND)
@@ -62,36 +69,12 @@ def _append(deps: Deps, call: Call, data: bytes) -> UploadAnswer:
     return UploadAnswer(size=outputs.append(deps, *what, query.offset, data, query.mtime))
 
 
-async def bundle(deps: Deps, call: Call, request: Request) -> ListingAnswer:
-    """Store many small files: a line of JSON about them, and their bytes; answered with those that
-    have to be sent by themselves."""
-    raw = await signed_body(request, call.headers, MAX_BUNDLE)
-    assigned = await in_long_thread(assigned_to, deps, call)
-    return await for_agent(assigned.job, _bundle, deps, call, raw)
-
-
-def _bundle(deps: Deps, call: Call, raw: bytes) -> ListingAnswer:
-    end = raw.find(b"\n")
-    rows = decode_body(raw[: max(end, 0)], BundleHead).files
-    data = memoryview(raw)[end + 1 :]
-    want = sum(size for _, size, _ in rows)
-    if want != len(data):
-        raise Invalid("bundle_length", size=len(data), want=want)
-    return ListingAnswer(missing=outputs.take_bundle(deps, assigned_to(deps, call), rows, data))
-
-
-async def listing(deps: Deps, call: Call, request: Request) -> ListingAnswer:
-    """Take the list of all files of a worker that ended; answered with those that are missing."""
-    raw = await signed_body(request, call.headers, MAX_LISTING)
-    assigned = await in_long_thread(assigned_to, deps, call)
-    return await for_agent(assigned.job, _listing, deps, call, raw)
-
-
-def _listing(deps: Deps, call: Call, raw: bytes) -> ListingAnswer:
-    asked = decode_body(raw, ListingRequest)
-    return ListingAnswer(missing=outputs.take_listing(deps, assigned_to(deps, call), asked.files))
-
-
+@router.put(
+    "/api/v1/agent/replicas/{replica}/part/{area}/{path:path}",
+    "Upload one part of a large output file",
+    access=Access.AGENT,
+    query=OutputPartQuery,
+)
 async def part(deps: Deps, call: Call, request: Request) -> PartAnswer:
     """Store one part of a large output file that does not go to a bucket by presigned URL."""
     query: OutputPartQuery = call.query
@@ -151,41 +134,43 @@ def assigned_to(deps: Deps, call: Call) -> Assigned:
     return assignment.for_upload(deps, call.caller.node, call.path["replica"], call.query.fence)
 
 
-ROUTES = (
-    Route(
-        method="POST",
-        path="/api/v1/agent/replicas/{replica}/files/{area}/{path:path}",
-        summary="Append to an output file",
-        streaming=append,
-        access=Access.AGENT,
-        query=AppendQuery,
-        answer=UploadAnswer,
-    ),
-    Route(
-        method="PUT",
-        path="/api/v1/agent/replicas/{replica}/part/{area}/{path:path}",
-        summary="Upload one part of a large output file",
-        streaming=part,
-        access=Access.AGENT,
-        query=OutputPartQuery,
-        answer=PartAnswer,
-    ),
-    Route(
-        method="POST",
-        path="/api/v1/agent/replicas/{replica}/bundle",
-        summary="Upload many small output files",
-        streaming=bundle,
-        access=Access.AGENT,
-        query=ListingQuery,
-        answer=ListingAnswer,
-    ),
-    Route(
-        method="POST",
-        path="/api/v1/agent/replicas/{replica}/listing",
-        summary="List all output files of a worker that ended",
-        streaming=listing,
-        access=Access.AGENT,
-        query=ListingQuery,
-        answer=ListingAnswer,
-    ),
+@router.post(
+    "/api/v1/agent/replicas/{replica}/bundle",
+    "Upload many small output files",
+    access=Access.AGENT,
+    query=ListingQuery,
 )
+async def bundle(deps: Deps, call: Call, request: Request) -> ListingAnswer:
+    """Store many small files: a line of JSON about them, and their bytes; answered with those that
+    have to be sent by themselves."""
+    raw = await signed_body(request, call.headers, MAX_BUNDLE)
+    assigned = await in_long_thread(assigned_to, deps, call)
+    return await for_agent(assigned.job, _bundle, deps, call, raw)
+
+
+def _bundle(deps: Deps, call: Call, raw: bytes) -> ListingAnswer:
+    end = raw.find(b"\n")
+    rows = decode_body(raw[: max(end, 0)], BundleHead).files
+    data = memoryview(raw)[end + 1 :]
+    want = sum(size for _, size, _ in rows)
+    if want != len(data):
+        raise Invalid("bundle_length", size=len(data), want=want)
+    return ListingAnswer(missing=outputs.take_bundle(deps, assigned_to(deps, call), rows, data))
+
+
+@router.post(
+    "/api/v1/agent/replicas/{replica}/listing",
+    "List all output files of a worker that ended",
+    access=Access.AGENT,
+    query=ListingQuery,
+)
+async def listing(deps: Deps, call: Call, request: Request) -> ListingAnswer:
+    """Take the list of all files of a worker that ended; answered with those that are missing."""
+    raw = await signed_body(request, call.headers, MAX_LISTING)
+    assigned = await in_long_thread(assigned_to, deps, call)
+    return await for_agent(assigned.job, _listing, deps, call, raw)
+
+
+def _listing(deps: Deps, call: Call, raw: bytes) -> ListingAnswer:
+    asked = decode_body(raw, ListingRequest)
+    return ListingAnswer(missing=outputs.take_listing(deps, assigned_to(deps, call), asked.files))

@@ -14,20 +14,25 @@ from starlette.responses import Response, StreamingResponse
 from paddlecloud.model.jobs.job import Job
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.executors import bucket_chunks, in_bucket_thread, in_thread
-from paddlecloud.server.http.routing import BYTES, Call, Route
+from paddlecloud.server.http.routing import BYTES, Call, Router
 from paddlecloud.server.schemas.files import FileQuery, FilesAnswer, FilesQuery
 from paddlecloud.server.services.files import download_urls, job_files
 from paddlecloud.server.services.jobs import queries
 
 T = TypeVar("T")
+router = Router()
 
 
+@router.get("/api/v1/jobs/{job_id}/files", "List a job's files", query=FilesQuery)
 async def list_files(deps: Deps, call: Call, _request: Request) -> FilesAnswer:
     return await _in_thread(
         deps, call, lambda job: download_urls.list_files(deps, job, call.query, call.lang)
     )
 
 
+@router.get(
+    "/api/v1/jobs/{job_id}/files/{path:path}", "One file's bytes", query=FileQuery, media=BYTES
+)
 async def download(deps: Deps, call: Call, _request: Request) -> Response:
     return await _in_thread(deps, call, lambda job: _response(deps, call, job))
 
@@ -55,23 +60,3 @@ def _response(deps: Deps, call: Call, job: Job) -> Response:
     public = job.spec.public_bos
     body = iter(chunks) if public else bucket_chunks(chunks, _bucket_owner(job))
     return StreamingResponse(body, media_type=BYTES, headers=headers)
-
-
-ROUTES = (
-    Route(
-        method="GET",
-        path="/api/v1/jobs/{job_id}/files",
-        summary="List a job's files",
-        streaming=list_files,
-        query=FilesQuery,
-        answer=FilesAnswer,
-    ),
-    Route(
-        method="GET",
-        path="/api/v1/jobs/{job_id}/files/{path:path}",
-        summary="One file's bytes",
-        streaming=download,
-        query=FileQuery,
-        media=BYTES,
-    ),
-)

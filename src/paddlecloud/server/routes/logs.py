@@ -7,11 +7,14 @@ from starlette.responses import Response, StreamingResponse
 
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.connection_limits import connection_of
-from paddlecloud.server.http.routing import BYTES, Call, Route
+from paddlecloud.server.http.routing import BYTES, Call, Router
 from paddlecloud.server.schemas.logs import LogsQuery
 from paddlecloud.server.services.logs import follow
 
+router = Router()
 
+
+@router.get("/api/v1/jobs/{job_id}/logs", "A worker's log", query=LogsQuery, media=BYTES)
 async def read(deps: Deps, call: Call, request: Request) -> Response:
     """The bytes of one worker's log from an offset on; with follow, until that attempt is over.
 
@@ -26,15 +29,3 @@ async def read(deps: Deps, call: Call, request: Request) -> Response:
     if not query.merge:
         headers |= {"x-log-offset": str(reading.offsets[0]), "x-log-worker": reading.workers[0]}
     return StreamingResponse(found.chunks, media_type=BYTES, headers=headers)
-
-
-ROUTES = (
-    Route(
-        method="GET",
-        path="/api/v1/jobs/{job_id}/logs",
-        summary="A worker's log",
-        streaming=read,
-        query=LogsQuery,
-        media=BYTES,
-    ),
-)

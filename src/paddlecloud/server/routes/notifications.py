@@ -6,7 +6,7 @@ from msgspec import UNSET
 
 from paddlecloud.db.tables.notification_prefs import Choice
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.http.routing import Call, Route
+from paddlecloud.server.http.routing import Call, Router
 from paddlecloud.server.schemas.notifications import (
     Delivery,
     NotificationsAnswer,
@@ -16,11 +16,20 @@ from paddlecloud.server.schemas.notifications import (
 )
 from paddlecloud.server.services.notifications import notify
 
+router = Router()
 
+
+@router.get("/api/v1/notifications", "What you are told of, and how")
 def show(deps: Deps, call: Call) -> NotificationsAnswer:
     return NotificationsAnswer(notifications=_view(notify.chosen(deps, call.caller.user_id)))
 
 
+@router.post(
+    "/api/v1/notifications",
+    "Choose what you are told of, and how",
+    long=True,
+    body=NotificationsRequest,
+)
 def choose(deps: Deps, call: Call) -> NotificationsAnswer:
     asked: NotificationsRequest = call.body
     choice, secret = notify.choose(
@@ -33,6 +42,7 @@ def choose(deps: Deps, call: Call) -> NotificationsAnswer:
     return NotificationsAnswer(notifications=_view(choice), webhook_secret=secret)
 
 
+@router.post("/api/v1/notifications/test", "Send a test by mail and webhook, as chosen", long=True)
 def try_out(deps: Deps, call: Call) -> NotificationsTest:
     tries = notify.test(deps, call.caller.user_id)
     return NotificationsTest(
@@ -57,31 +67,3 @@ def _view(choice: Choice) -> NotificationsView:
         webhook=wishes.webhook or "",
         webhook_off=wishes.webhook_off or "",
     )
-
-
-ROUTES = (
-    Route(
-        method="GET",
-        path="/api/v1/notifications",
-        summary="What you are told of, and how",
-        plain=show,
-        answer=NotificationsAnswer,
-    ),
-    Route(
-        method="POST",
-        path="/api/v1/notifications",
-        summary="Choose what you are told of, and how",
-        plain=choose,
-        long=True,
-        body=NotificationsRequest,
-        answer=NotificationsAnswer,
-    ),
-    Route(
-        method="POST",
-        path="/api/v1/notifications/test",
-        summary="Send a test by mail and webhook, as chosen",
-        plain=try_out,
-        long=True,
-        answer=NotificationsTest,
-    ),
-)

@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.executors import for_agent, in_bucket_thread, in_thread
-from paddlecloud.server.http.routing import Access, Call, Route
+from paddlecloud.server.http.routing import Access, Call, Router
 from paddlecloud.server.routes.agent_outputs import assigned_to, output_name
 from paddlecloud.server.schemas.agent import ListingQuery, UploadAnswer
 from paddlecloud.server.schemas.jobs import SubmitRequest
@@ -39,20 +39,42 @@ from paddlecloud.stores.deadline import be_prompt
 T = TypeVar("T")
 _JOINING = ThreadPoolExecutor(max_workers=4, thread_name_prefix="join", initializer=be_prompt)
 """Separate threads: submits do not wait behind the verification of large outputs."""
+router = Router()
 
 
+@router.post(
+    "/api/v1/agent/replicas/{replica}/contents",
+    "Presigned URLs of a job's files in a bucket",
+    access=Access.AGENT,
+    long=True,
+    body=ContentsRequest,
+)
 def contents(deps: Deps, call: Call) -> ContentsAnswer:
     body: ContentsRequest = call.body
     job = assignment.live(deps, call.caller.node, call.path["replica"]).job
     return ContentsAnswer(contents=agent_inputs.contents(deps, job, body.sha256))
 
 
+@router.post(
+    "/api/v1/agent/replicas/{replica}/parts/{area}/{path:path}",
+    "Begin or resume the upload of an output file in parts",
+    access=Access.AGENT,
+    query=ListingQuery,
+    body=OutputPartsRequest,
+)
 async def begin(deps: Deps, call: Call, _request: Request) -> OutputParts:
     assigned = await in_thread(assigned_to, deps, call)
     name = output_name(call)
     return await for_agent(assigned.job, output_uploads.begin, deps, assigned, name, call.body)
 
 
+@router.put(
+    "/api/v1/agent/replicas/{replica}/parts/{area}/{path:path}",
+    "Complete the upload of an output file",
+    access=Access.AGENT,
+    query=ListingQuery,
+    body=JoinRequest,
+)
 async def finish(deps: Deps, call: Call, _request: Request) -> JoinAnswer:
     assigned = await in_thread(assigned_to, deps, call)
     return await for_agent(assigned.job, _finish, deps, call, threads=_JOINING)
@@ -66,6 +88,11 @@ def _finish(deps: Deps, call: Call) -> JoinAnswer:
     return JoinAnswer(size=asked.size, stored=stored)
 
 
+@router.post(
+    "/api/v1/private/files",
+    "Check the keys of a bucket and list its directory, before a submit",
+    body=SubmitRequest,
+)
 async def private_files(deps: Deps, call: Call, _request: Request) -> PrivateFilesAnswer:
     """List the directory of a job that is to be submitted, and check every rule for that job."""
     return await in_bucket_thread(_private_files, deps, call, whose=call.caller.user_id)
@@ -79,19 +106,40 @@ def _private_files(deps: Deps, call: Call) -> PrivateFilesAnswer:
     )
 
 
+@router.post(
+    "/api/v1/private/addresses",
+    "Presigned URLs to put files of a submit into a bucket of your own",
+    long=True,
+    body=PrivateAddressesRequest,
+)
 def private_addresses(deps: Deps, call: Call) -> PrivateAddressesAnswer:
     return PrivateAddressesAnswer(addresses=buckets.addresses(deps, call.body))
 
 
+@router.post(
+    "/api/v1/private/uploads",
+    "Begin or resume the upload of a large file into a bucket of your own",
+    body=PrivateUploadRequest,
+)
 async def begin_upload(deps: Deps, call: Call, _request: Request) -> PrivateUpload:
     return await _in_own_bucket(uploads.begin, deps, call)
 
 
+@router.post(
+    "/api/v1/private/uploads/addresses",
+    "Presigned URLs for parts of a large file",
+    body=PrivatePartsRequest,
+)
 async def upload_addresses(deps: Deps, call: Call, _request: Request) -> PrivateAddressesAnswer:
     found = await _in_own_bucket(uploads.addresses, deps, call)
     return PrivateAddressesAnswer(addresses=found)
 
 
+@router.post(
+    "/api/v1/private/uploads/join",
+    "Complete the upload of a large file in a bucket of your own",
+    body=PrivateJoinRequest,
+)
 async def join_upload(deps: Deps, call: Call, _request: Request) -> UploadAnswer:
     return UploadAnswer(size=await _in_own_bucket(uploads.join, deps, call))
 
@@ -99,78 +147,3 @@ async def join_upload(deps: Deps, call: Call, _request: Request) -> UploadAnswer
 async def _in_own_bucket(work: Callable[[Deps, str, Any], T], deps: Deps, call: Call) -> T:
     owner = call.caller.user_id
     return await in_bucket_thread(work, deps, owner, call.body, whose=owner)
-
-
-ROUTES = (
-    Route(
-        method="POST",
-        path="/api/v1/agent/replicas/{replica}/contents",
-        summary="Presigned URLs of a job's files in a bucket",
-        plain=contents,
-        long=True,
-        access=Access.AGENT,
-        body=ContentsRequest,
-        answer=ContentsAnswer,
-    ),
-    Route(
-        method="POST",
-        path="/api/v1/agent/replicas/{replica}/parts/{area}/{path:path}",
-        summary="Begin or resume the upload of an output file in parts",
-        streaming=begin,
-        access=Access.AGENT,
-        query=ListingQuery,
-        body=OutputPartsRequest,
-        answer=OutputParts,
-    ),
-    Route(
-        method="PUT",
-        path="/api/v1/agent/replicas/{replica}/parts/{area}/{path:path}",
-        summary="Complete the upload of an output file",
-        streaming=finish,
-        access=Access.AGENT,
-        query=ListingQuery,
-        body=JoinRequest,
-        answer=JoinAnswer,
-    ),
-    Route(
-        method="POST",
-        path="/api/v1/private/files",
-        summary="Check the keys of a bucket and list its directory, before a submit",
-        streaming=private_files,
-        body=SubmitRequest,
-        answer=PrivateFilesAnswer,
-    ),
-    Route(
-        method="POST",
-        path="/api/v1/private/addresses",
-        summary="Presigned URLs to put files of a submit into a bucket of your own",
-        plain=private_addresses,
-        long=True,
-        body=PrivateAddressesRequest,
-        answer=PrivateAddressesAnswer,
-    ),
-    Route(
-        method="POST",
-        path="/api/v1/private/uploads",
-        summary="Begin or resume the upload of a large file into a bucket of your own",
-        streaming=begin_upload,
-        body=PrivateUploadRequest,
-        answer=PrivateUpload,
-    ),
-    Route(
-        method="POST",
-        path="/api/v1/private/uploads/addresses",
-        summary="Presigned URLs for parts of a large file",
-        streaming=upload_addresses,
-        body=PrivatePartsRequest,
-        answer=PrivateAddressesAnswer,
-    ),
-    Route(
-        method="POST",
-        path="/api/v1/private/uploads/join",
-        summary="Complete the upload of a large file in a bucket of your own",
-        streaming=join_upload,
-        body=PrivateJoinRequest,
-        answer=UploadAnswer,
-    ),
-)

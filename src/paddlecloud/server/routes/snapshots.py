@@ -15,7 +15,7 @@ from paddlecloud.model.protocol.bce_auth import CONTENT_CRC32, CONTENT_SHA256, U
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.body_reader import POOL, with_body
 from paddlecloud.server.http.executors import in_checking_thread, in_long_thread, in_thread
-from paddlecloud.server.http.routing import Call, Route, signed_batches
+from paddlecloud.server.http.routing import Call, Router, signed_batches
 from paddlecloud.server.schemas.files import BlobsAnswer, SnapshotAnswer, SnapshotRequest
 from paddlecloud.server.schemas.transfer import (
     FinishAnswer,
@@ -31,14 +31,22 @@ from paddlecloud.server.services.transfer import blobs as blob_uploads
 from paddlecloud.server.services.transfer.open_uploads import Record
 
 T = TypeVar("T")
+router = Router()
 
 
+@router.post(
+    "/api/v1/snapshots",
+    "Announce a snapshot; which blobs are missing?",
+    long=True,
+    body=SnapshotRequest,
+)
 def offer(deps: Deps, call: Call) -> SnapshotAnswer:
     request: SnapshotRequest = call.body
     snapshot, missing = snapshots.offer(deps, call.caller.user_id, request.entries)
     return SnapshotAnswer(id=snapshot.id, missing=missing)
 
 
+@router.post("/api/v1/blobs", "Upload missing blobs as a pack stream")
 async def blobs(deps: Deps, call: Call, request: Request) -> BlobsAnswer:
     """Store the blobs of a pack stream, each verified by its digest."""
     receiver = await in_long_thread(snapshots.Receiver, deps, call.caller.user_id)
@@ -50,14 +58,26 @@ async def blobs(deps: Deps, call: Call, request: Request) -> BlobsAnswer:
         await in_long_thread(receiver.close)
 
 
-def place(deps: Deps, call: Call) -> PlaceAnswer:
-    return blob_uploads.place(deps)
-
-
+@router.post(
+    "/api/v1/uploads",
+    "Begin or resume the upload of a big file in parts",
+    long=True,
+    body=PartsRequest,
+)
 def upload(deps: Deps, call: Call) -> PartsAnswer:
     return blob_uploads.begin(deps, call.caller.user_id, call.body)
 
 
+@router.post(
+    "/api/v1/uploads/place",
+    "Where a client on the same machine may copy big files to",
+    body=PlaceRequest,
+)
+def place(deps: Deps, call: Call) -> PlaceAnswer:
+    return blob_uploads.place(deps)
+
+
+@router.put("/api/v1/uploads/{sha256}/{number}", "Upload one part")
 async def part(deps: Deps, call: Call, request: Request) -> PartAnswer:
     """Store one part; its CRC-32 or its digest is signed, and the whole is verified at the end."""
     word = call.path["number"]
@@ -68,6 +88,9 @@ async def part(deps: Deps, call: Call, request: Request) -> PartAnswer:
     return PartAnswer(number=number)
 
 
+@router.post(
+    "/api/v1/uploads/{sha256}/finish", "Complete the upload of a big file", body=FinishRequest
+)
 async def finish(deps: Deps, call: Call, _request: Request) -> FinishAnswer:
     asked = deps, call.caller.user_id, call.path["sha256"]
     return FinishAnswer(stored=await in_checking_thread(blob_uploads.finish, *asked))
@@ -106,55 +129,3 @@ def _checksum(call: Call) -> int | None:
     if len(text) != 8 or text.strip("0123456789abcdef"):
         raise Invalid("upload_checksum", header=CONTENT_CRC32, value=text[:20])
     return int(text, 16)
-
-
-ROUTES = (
-    Route(
-        method="POST",
-        path="/api/v1/snapshots",
-        summary="Announce a snapshot; which blobs are missing?",
-        plain=offer,
-        long=True,
-        body=SnapshotRequest,
-        answer=SnapshotAnswer,
-    ),
-    Route(
-        method="POST",
-        path="/api/v1/blobs",
-        summary="Upload missing blobs as a pack stream",
-        streaming=blobs,
-        answer=BlobsAnswer,
-    ),
-    Route(
-        method="POST",
-        path="/api/v1/uploads",
-        summary="Begin or resume the upload of a big file in parts",
-        plain=upload,
-        long=True,
-        body=PartsRequest,
-        answer=PartsAnswer,
-    ),
-    Route(
-        method="POST",
-        path="/api/v1/uploads/place",
-        summary="Where a client on the same machine may copy big files to",
-        plain=place,
-        body=PlaceRequest,
-        answer=PlaceAnswer,
-    ),
-    Route(
-        method="PUT",
-        path="/api/v1/uploads/{sha256}/{number}",
-        summary="Upload one part",
-        streaming=part,
-        answer=PartAnswer,
-    ),
-    Route(
-        method="POST",
-        path="/api/v1/uploads/{sha256}/finish",
-        summary="Complete the upload of a big file",
-        streaming=finish,
-        body=FinishRequest,
-        answer=FinishAnswer,
-    ),
-)

@@ -7,16 +7,20 @@ from starlette.responses import Response
 from paddlecloud import __version__
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.openapi import document
-from paddlecloud.server.http.routing import Access, Call, Route, json_response
+from paddlecloud.server.http.routing import Access, Call, Router, json_response
 from paddlecloud.server.schemas.system import DoctorAnswer, Health, WhoAmI
 from paddlecloud.server.services.admin import health
 from paddlecloud.server.services.jobs.views import iso
 
+router = Router()
 
+
+@router.get("/healthz", "Is the server up?", access=Access.OPEN)
 def healthz(deps: Deps, _call: Call) -> Health:
     return Health(ok=True, version=__version__, boot=deps.boot)
 
 
+@router.get("/api/v1/whoami", "Who am I?")
 def whoami(deps: Deps, call: Call) -> WhoAmI:
     return WhoAmI(
         user_id=call.caller.user_id,
@@ -28,6 +32,7 @@ def whoami(deps: Deps, call: Call) -> WhoAmI:
     )
 
 
+@router.get("/metrics", "Prometheus metrics", media="text/plain")
 def metrics(deps: Deps, call: Call) -> Response:
     """Per-user figures: admins see all users, others only themselves."""
     only = None if call.caller.is_admin else call.caller.user_id
@@ -35,6 +40,7 @@ def metrics(deps: Deps, call: Call) -> Response:
     return Response(text, media_type="text/plain; version=0.0.4")
 
 
+@router.get("/api/v1/doctor", "Check every link", long=True)
 def doctor(deps: Deps, call: Call) -> DoctorAnswer:
     caller = call.caller
     return DoctorAnswer(
@@ -42,41 +48,8 @@ def doctor(deps: Deps, call: Call) -> DoctorAnswer:
     )
 
 
+@router.get("/api/v1/openapi.json", "This document")
 def openapi(_deps: Deps, _call: Call) -> Response:
     from paddlecloud.server.route_table import ROUTES as ALL  # noqa: PLC0415 - the table holds us too
 
     return json_response(document(ALL))
-
-
-ROUTES = (
-    Route(
-        method="GET",
-        path="/healthz",
-        summary="Is the server up?",
-        plain=healthz,
-        access=Access.OPEN,
-        answer=Health,
-    ),
-    Route(method="GET", path="/api/v1/whoami", summary="Who am I?", plain=whoami, answer=WhoAmI),
-    Route(
-        method="GET",
-        path="/metrics",
-        summary="Prometheus metrics",
-        plain=metrics,
-        media="text/plain",
-    ),
-    Route(
-        method="GET",
-        path="/api/v1/doctor",
-        summary="Check every link",
-        plain=doctor,
-        long=True,
-        answer=DoctorAnswer,
-    ),
-    Route(
-        method="GET",
-        path="/api/v1/openapi.json",
-        summary="This document",
-        plain=openapi,
-    ),
-)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.http.routing import Access, Call, Route
+from paddlecloud.server.http.routing import Access, Call, Router
 from paddlecloud.server.schemas.accounts import (
     GenTokenAnswer,
     GenTokenRequest,
@@ -18,7 +18,16 @@ from paddlecloud.server.services.accounts import tokens
 from paddlecloud.server.services.accounts.tokens import CreatedToken
 from paddlecloud.server.services.jobs.views import iso
 
+router = Router()
 
+
+@router.post(
+    "/api/v1/gen_token",
+    "Have a token mailed to an address",
+    access=Access.OPEN,
+    body=GenTokenRequest,
+    status=202,
+)
 def gen_token(deps: Deps, call: Call) -> GenTokenAnswer:
     asked: GenTokenRequest = call.body
     return GenTokenAnswer(
@@ -26,16 +35,21 @@ def gen_token(deps: Deps, call: Call) -> GenTokenAnswer:
     )
 
 
+@router.get("/api/v1/tokens", "Your keys, without their secrets", query=TokensQuery)
 def listed(deps: Deps, call: Call) -> TokensAnswer:
     query: TokensQuery = call.query
     found = tokens.list_tokens(deps, call.caller.user_id, revoked=bool(query.revoked))
     return TokensAnswer(tokens=found)
 
 
+@router.post(
+    "/api/v1/tokens", "Make another pair of keys; the secret is shown this once", body=TokenRequest
+)
 def create(deps: Deps, call: Call) -> NewToken:
     return new_token(tokens.create_token(deps, call.caller, call.caller.user_id, call.body))
 
 
+@router.post("/api/v1/tokens/{ak}/revoke", "Revoke one of your keys")
 def revoke(deps: Deps, call: Call) -> TokenView:
     return tokens.revoke(deps, call.caller, call.path["ak"], call.caller.user_id)
 
@@ -49,40 +63,3 @@ def new_token(made: CreatedToken) -> NewToken:
         scope=made.row.scope.value,
         created_at=iso(made.row.created_at),
     )
-
-
-ROUTES = (
-    Route(
-        method="POST",
-        path="/api/v1/gen_token",
-        summary="Have a token mailed to an address",
-        plain=gen_token,
-        access=Access.OPEN,
-        body=GenTokenRequest,
-        answer=GenTokenAnswer,
-        status=202,
-    ),
-    Route(
-        method="GET",
-        path="/api/v1/tokens",
-        summary="Your keys, without their secrets",
-        plain=listed,
-        query=TokensQuery,
-        answer=TokensAnswer,
-    ),
-    Route(
-        method="POST",
-        path="/api/v1/tokens",
-        summary="Make another pair of keys; the secret is shown this once",
-        plain=create,
-        body=TokenRequest,
-        answer=NewToken,
-    ),
-    Route(
-        method="POST",
-        path="/api/v1/tokens/{ak}/revoke",
-        summary="Revoke one of your keys",
-        plain=revoke,
-        answer=TokenView,
-    ),
-)
