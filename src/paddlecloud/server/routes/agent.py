@@ -70,7 +70,7 @@ router = Router()
     body=AgentJoinRequest,
 )
 def join_server(deps: Deps, call: Call) -> AgentJoinAnswer:
-    return join.join(deps, call.body, call.caller.source)
+    return join.join(deps, call.caller, call.body)
 
 
 @router.post("/api/v1/agent/poll", "Wait for orders", access=Access.AGENT, body=PollRequest)

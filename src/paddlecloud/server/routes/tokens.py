@@ -15,8 +15,6 @@ from paddlecloud.server.schemas.accounts import (
 )
 from paddlecloud.server.services.accounts import gen_token as accounts_gen_token
 from paddlecloud.server.services.accounts import tokens
-from paddlecloud.server.services.accounts.tokens import CreatedToken
-from paddlecloud.server.services.jobs.views import iso
 
 router = Router()
 
@@ -29,37 +27,21 @@ router = Router()
     status=202,
 )
 def gen_token(deps: Deps, call: Call) -> GenTokenAnswer:
-    asked: GenTokenRequest = call.body
-    return GenTokenAnswer(
-        email=accounts_gen_token.request(deps, asked.email, asked.lang, call.caller.source)
-    )
+    return accounts_gen_token.request(deps, call.caller, call.body)
 
 
 @router.get("/api/v1/tokens", "Your keys, without their secrets", query=TokensQuery)
 def listed(deps: Deps, call: Call) -> TokensAnswer:
-    query: TokensQuery = call.query
-    found = tokens.list_tokens(deps, call.caller.user_id, revoked=bool(query.revoked))
-    return TokensAnswer(tokens=found)
+    return tokens.list_tokens(deps, call.caller.user_id, call.query)
 
 
 @router.post(
     "/api/v1/tokens", "Make another pair of keys; the secret is shown this once", body=TokenRequest
 )
 def create(deps: Deps, call: Call) -> NewToken:
-    return new_token(tokens.create_token(deps, call.caller, call.caller.user_id, call.body))
+    return tokens.create_token(deps, call.caller, call.caller.user_id, call.body)
 
 
 @router.post("/api/v1/tokens/{ak}/revoke", "Revoke one of your keys")
 def revoke(deps: Deps, call: Call) -> TokenView:
     return tokens.revoke(deps, call.caller, call.path["ak"], call.caller.user_id)
-
-
-def new_token(made: CreatedToken) -> NewToken:
-    return NewToken(
-        ak=made.row.ak,
-        sk=made.sk,
-        user_id=made.row.user_id,
-        name=made.row.name,
-        scope=made.row.scope.value,
-        created_at=iso(made.row.created_at),
-    )

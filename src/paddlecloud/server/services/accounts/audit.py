@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 from paddlecloud.db.engine.base import Tx
 from paddlecloud.db.tables import audit
-from paddlecloud.db.tables.audit import AuditRow, Detail
+from paddlecloud.db.tables.audit import Detail
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.http.auth import Caller
-from paddlecloud.server.schemas.accounts import AuditEvent, AuditQuery
+from paddlecloud.server.http.auth import ANONYMOUS, Caller
+from paddlecloud.server.schemas.accounts import AuditAnswer, AuditEvent, AuditQuery
 from paddlecloud.server.services.jobs.views import iso
 
 
@@ -18,7 +18,7 @@ def record(tx: Tx, caller: Caller, now: datetime, action: str, target: str, deta
     audit.record(
         tx,
         at=now,
-        actor=caller.user_id,
+        actor=caller.user_id or ANONYMOUS,
         source=caller.source,
         action=action,
         target=target,
@@ -26,22 +26,23 @@ def record(tx: Tx, caller: Caller, now: datetime, action: str, target: str, deta
     )
 
 
-def list_events(deps: Deps, query: AuditQuery, since: datetime | None) -> list[AuditEvent]:
+def list_events(deps: Deps, query: AuditQuery) -> AuditAnswer:
+    since = None if query.since is None else datetime.fromtimestamp(query.since, UTC)
     found = deps.db.read(
         lambda tx: audit.listed(
             tx, user=query.user, since=since, before=query.before, limit=query.limit
         )
     )
-    return [_event(row) for row in found]
-
-
-def _event(row: AuditRow) -> AuditEvent:
-    return AuditEvent(
-        number=row.number,
-        at=iso(row.at),
-        actor=row.actor,
-        source=row.source,
-        action=row.action,
-        target=row.target,
-        detail=dict(row.detail),
-    )
+    events = [
+        AuditEvent(
+            number=row.number,
+            at=iso(row.at),
+            actor=row.actor,
+            source=row.source,
+            action=row.action,
+            target=row.target,
+            detail=dict(row.detail),
+        )
+        for row in found
+    ]
+    return AuditAnswer(events=events, next=found[-1].number if len(found) == query.limit else None)

@@ -13,13 +13,15 @@ import secrets
 from datetime import datetime, timedelta
 
 from paddlecloud.db.engine.base import Tx
-from paddlecloud.db.tables import audit, outbox, rate_limits, tokens, users
+from paddlecloud.db.tables import outbox, rate_limits, tokens, users
 from paddlecloud.db.tables.tokens import Origin
 from paddlecloud.db.tables.users import User
 from paddlecloud.model import email_address
 from paddlecloud.model.errors import Refused, TooMany
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.http.auth import ANONYMOUS, network_of
+from paddlecloud.server.http.auth import Caller, network_of
+from paddlecloud.server.schemas.accounts import GenTokenAnswer, GenTokenRequest
+from paddlecloud.server.services.accounts.audit import record
 
 TEMPLATE = "mail_token"
 NAME = "gen_token"
@@ -28,43 +30,44 @@ UNUSED = timedelta(days=7)
 """An unused mailed key of this age is deleted when the next one is requested."""
 
 
-def request(deps: Deps, address: str, lang: str | None, source: str) -> str:
+def request(deps: Deps, caller: Caller, asked: GenTokenRequest) -> GenTokenAnswer:
     """Have a new key mailed to an address; the address in the form that it is known by."""
-    _check_server(deps)
-    email = email_address.canonical(address)
-    _check_domain(deps, email)
-    now = deps.clock()
-    ak = secrets.token_hex(16)
-
-    def store(tx: Tx) -> None:
-        _check_rates(tx, deps, email, source, now)
-        user = users.user_of_email(tx, email)
-        if user is None:
-            user = _enrol(tx, deps, email, lang, now)
-            _note(tx, "user.create", user, {"email": email}, source, now)
-        tokens.drop_unused_mailed(tx, user.id, now - UNUSED)
-        tokens.create_token(tx, ak, user.id, now, name=NAME, origin=Origin.MAIL)
-        _note(tx, "token.mail", user, {"ak": ak, "email": email}, source, now)
-        if user.disabled_at is None:
-            params = {"ak": ak, "user_id": user.id}
-            _mail(tx, user, email, params, lang or user.lang, now)
-
-    deps.db.write(store)
-    return email
-
-
-def _check_server(deps: Deps) -> None:
     if not deps.settings.team:
         raise Refused("gen_token_not_team")
     if not deps.settings.mail.host:
         raise Refused("gen_token_no_mail")
-
-
-def _check_domain(deps: Deps, email: str) -> None:
-    allowed = deps.settings.tokens.domains
-    domain = email_address.domain_of(email)
+    email = email_address.canonical(asked.email)
+    allowed, domain = deps.settings.tokens.domains, email_address.domain_of(email)
     if allowed and domain not in map(email_address.canonical_domain, allowed):
         raise Refused("email_domain", domain=domain, domains=", ".join(allowed))
+    now = deps.clock()
+    ak = secrets.token_hex(16)
+
+    def store(tx: Tx) -> None:
+        _check_rates(tx, deps, email, caller.source, now)
+        user = users.user_of_email(tx, email)
+        if user is None:
+            user_id = email_address.id_for(email, lambda name: users.get_user(tx, name) is None)
+            user = User(id=user_id, email=email, lang=asked.lang or deps.settings.tokens.lang)
+            users.create_user(tx, user, now)
+            record(tx, caller, now, "user.create", user.id, {"email": email})
+        tokens.drop_unused_mailed(tx, user.id, now - UNUSED)
+        tokens.create_token(tx, ak, user.id, now, name=NAME, origin=Origin.MAIL)
+        record(tx, caller, now, "token.mail", user.id, {"ak": ak, "email": email})
+        if user.disabled_at is None:
+            outbox.put(
+                tx,
+                kind=outbox.MAIL,
+                owner=user.id,
+                address=email,
+                template=TEMPLATE,
+                params={"ak": ak, "user_id": user.id},
+                lang=asked.lang or user.lang,
+                now=now,
+            )
+
+    deps.db.write(store)
+    return GenTokenAnswer(email=email)
 
 
 def _check_rates(tx: Tx, deps: Deps, email: str, source: str, now: datetime) -> None:
@@ -78,37 +81,3 @@ def _check_rates(tx: Tx, deps: Deps, email: str, source: str, now: datetime) -> 
         if wait is not None:
             minutes = max(1, math.ceil(wait.total_seconds() / 60))
             raise TooMany("gen_token_often", limit=limit, minutes=minutes)
-
-
-def _enrol(tx: Tx, deps: Deps, email: str, lang: str | None, now: datetime) -> User:
-    user_id = email_address.id_for(email, lambda name: users.get_user(tx, name) is None)
-    user = User(id=user_id, email=email, lang=lang or deps.settings.tokens.lang)
-    users.create_user(tx, user, now)
-    return user
-
-
-def _mail(tx: Tx, user: User, email: str, params: dict[str, str], lang: str, now: datetime) -> None:
-    outbox.put(
-        tx,
-        kind=outbox.MAIL,
-        owner=user.id,
-        address=email,
-        template=TEMPLATE,
-        params=params,
-        lang=lang,
-        now=now,
-    )
-
-
-def _note(
-    tx: Tx, action: str, user: User, detail: dict[str, str], source: str, now: datetime
-) -> None:
-    audit.record(
-        tx,
-        at=now,
-        actor=ANONYMOUS,
-        source=source,
-        action=action,
-        target=user.id,
-        detail=detail,
-    )

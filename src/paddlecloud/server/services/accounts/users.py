@@ -18,8 +18,11 @@ from paddlecloud.model.errors import Conflict, Invalid, NotFound
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.auth import Caller
 from paddlecloud.server.schemas.accounts import (
+    DeletedAnswer,
     UserChange,
     UserRequest,
+    UsersAnswer,
+    UsersQuery,
     UserView,
 )
 from paddlecloud.server.services.accounts import plans
@@ -31,8 +34,12 @@ from paddlecloud.server.services.jobs.views import iso
 def create(deps: Deps, caller: Caller, request: UserRequest) -> UserView:
     now = deps.clock()
     email = email_address.canonical(request.email) if request.email else None
+    if not email_address.is_user_id(request.user_id):
+        raise Invalid("user_id_invalid", user_id=request.user_id[:100])
+    if request.user_id in email_address.RESERVED:
+        raise Conflict("user_id_taken", user_id=request.user_id)
     user = User(
-        id=_new_id(request.user_id),
+        id=request.user_id,
         role=UserRole(request.role),
         email=email,
         plan=plans.known(deps, request.plan),
@@ -50,12 +57,14 @@ def create(deps: Deps, caller: Caller, request: UserRequest) -> UserView:
     return view(deps, user, 0)
 
 
-def listed(deps: Deps, after: str | None, limit: int) -> list[UserView]:
+def list_users(deps: Deps, query: UsersQuery) -> UsersAnswer:
     def read(tx: Tx) -> list[UserView]:
-        found = users.list_users(tx, after=after or "", limit=limit)
+        found = users.list_users(tx, after=query.after or "", limit=query.limit)
         return [view(deps, user, tokens.count_tokens(tx, user.id)) for user in found]
 
-    return deps.db.read(read)
+    found = deps.db.read(read)
+    full = len(found) == query.limit
+    return UsersAnswer(users=found, next=found[-1].user_id if full else None)
 
 
 def get(deps: Deps, user_id: str) -> UserView:
@@ -89,7 +98,7 @@ def change(deps: Deps, caller: Caller, user_id: str, asked: UserChange) -> UserV
     return view(deps, user, deps.db.read(lambda tx: tokens.count_tokens(tx, user_id)))
 
 
-def delete(deps: Deps, caller: Caller, user_id: str) -> None:
+def delete(deps: Deps, caller: Caller, user_id: str) -> DeletedAnswer:
     """Delete a user without jobs or files; others can only be disabled. Files that `admin verify`
     moved aside are deleted as well."""
     now = deps.clock()
@@ -114,6 +123,7 @@ def delete(deps: Deps, caller: Caller, user_id: str) -> None:
     deps.db.read(check)
     deps.store.delete_tree(damaged)
     deps.db.write(store)
+    return DeletedAnswer(user_id=user_id)
 
 
 def view(deps: Deps, user: User, count: int) -> UserView:
@@ -137,14 +147,6 @@ def find_user(tx: Tx, user_id: str) -> User:
     if found is None:
         raise NotFound("user_unknown", user_id=user_id[:100])
     return found
-
-
-def _new_id(user_id: str) -> str:
-    if not email_address.is_user_id(user_id):
-        raise Invalid("user_id_invalid", user_id=user_id[:100])
-    if user_id in email_address.RESERVED:
-        raise Conflict("user_id_taken", user_id=user_id)
-    return user_id
 
 
 def _wanted(deps: Deps, asked: UserChange, now: datetime) -> dict[str, Any]:

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from paddlecloud.db.engine.base import Tx
 from paddlecloud.db.tables import agents, attempts
 from paddlecloud.db.tables.agents import Agent
-from paddlecloud.model.jobs.job import Job, Resources
+from paddlecloud.model.jobs.job import Resources
 from paddlecloud.model.policy.pool import Node, Pool
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.schemas.accounts import AdminJobRow, NodeView, PoolView
-from paddlecloud.server.services.jobs import views
+from paddlecloud.server.schemas.accounts import (
+    AdminJobRow,
+    AdminJobsAnswer,
+    AdminJobsQuery,
+    NodeView,
+    PoolsAnswer,
+    PoolView,
+)
+from paddlecloud.server.services.jobs import queries, views
 from paddlecloud.server.services.placement import isolation
 
 
-def pools(deps: Deps, lang: str) -> list[PoolView]:
+def pools(deps: Deps, lang: str) -> PoolsAnswer:
     """Every pool in the order of `cluster=default`, with capacity and usage of its machines."""
 
     def read(tx: Tx) -> tuple[dict[str, Resources], dict[str, Agent]]:
@@ -24,13 +33,20 @@ def pools(deps: Deps, lang: str) -> list[PoolView]:
 
     used, known = deps.db.read(read)
     nodes = deps.nodes()
-    return [_pool(deps, pool, nodes[name], used, known, lang) for name, pool in deps.pools.items()]
+    return PoolsAnswer(
+        pools=[
+            _pool(deps, pool, nodes[name], used, known, lang) for name, pool in deps.pools.items()
+        ]
+    )
 
 
-def job_row(deps: Deps, job: Job, lang: str) -> AdminJobRow:
-    row = views.row(deps, job, lang)
-    values = {name: getattr(row, name) for name in row.__struct_fields__}
-    return AdminJobRow(**values, owner=job.owner, pool=job.pool or "")
+def jobs(deps: Deps, query: AdminJobsQuery, lang: str) -> AdminJobsAnswer:
+    found = queries.list_jobs(deps, query.owner, query)
+    rows = []
+    for job in found:
+        values = msgspec.structs.asdict(views.row(deps, job, lang))
+        rows.append(AdminJobRow(**values, owner=job.owner, pool=job.pool or ""))
+    return AdminJobsAnswer(jobs=rows, next=found[-1].number if len(found) == query.limit else None)
 
 
 def _pool(

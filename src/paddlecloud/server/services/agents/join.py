@@ -15,14 +15,15 @@ from typing import NoReturn
 
 from paddlecloud.backends.base import Credentials, JoinedByAgents, KeepsAgent
 from paddlecloud.db.engine.base import Tx
-from paddlecloud.db.tables import agent_keys, agents, attempts, audit, join_tokens, rate_limits
+from paddlecloud.db.tables import agent_keys, agents, attempts, join_tokens, rate_limits
 from paddlecloud.db.tables.agent_keys import AgentIdentity
 from paddlecloud.db.tables.join_tokens import JoinToken
 from paddlecloud.model.errors import Conflict, Invalid, Refused, TooMany, Unauthenticated
 from paddlecloud.model.jobs.job import Attempt
 from paddlecloud.server.deps import CONTACT_WITHIN, Deps
-from paddlecloud.server.http.auth import ANONYMOUS, Caller, network_of, secret_of
+from paddlecloud.server.http.auth import Caller, network_of, secret_of
 from paddlecloud.server.schemas.agent import AgentJoinAnswer, AgentJoinRequest
+from paddlecloud.server.services.accounts.audit import record
 
 HOUR = timedelta(hours=1)
 FAILURES = 20
@@ -45,7 +46,7 @@ def create_token(deps: Deps, caller: Caller, pool: str, *, uses: int, lifetime: 
     def store(tx: Tx) -> None:
         join_tokens.put(tx, row, now)
         detail = {"uses": uses, "expires_at": row.expires_at.isoformat()}
-        _record(tx, now, caller.user_id, caller.source, "join_token.create", pool, detail)
+        record(tx, caller, now, "join_token.create", pool, detail)
 
     deps.db.write(store)
     return token
@@ -72,7 +73,7 @@ def credentials_for(deps: Deps, attempt: Attempt) -> Credentials:
     return Credentials(url=deps.url, join_token=token)
 
 
-def join(deps: Deps, asked: AgentJoinRequest, source: str) -> AgentJoinAnswer:
+def join(deps: Deps, caller: Caller, asked: AgentJoinRequest) -> AgentJoinAnswer:
     """Give a new agent its key. Idempotent: the same token and `instance` get the same key, and
     count as one use."""
     now = deps.clock()
@@ -98,12 +99,12 @@ def join(deps: Deps, asked: AgentJoinRequest, source: str) -> AgentJoinAnswer:
         if not agent_keys.create_key(tx, agent, now, join_token=digest):
             return None  # this very key was revoked
         detail = {"agent": agent.agent_id, "pool": agent.pool, "job": agent.job_id}
-        _record(tx, now, ANONYMOUS, source, "agent.join", agent.node, detail)
+        record(tx, caller, now, "agent.join", agent.node, detail)
         return agent
 
     agent = deps.db.write(admit)
     if agent is None:
-        _refuse(deps, source, now)
+        _refuse(deps, caller.source, now)
     return AgentJoinAnswer(
         agent_id=agent.agent_id,
         node=agent.node,
@@ -145,9 +146,3 @@ def _refuse(deps: Deps, source: str, now: datetime) -> NoReturn:
 
 def _digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
-
-
-def _record(
-    tx: Tx, at: datetime, actor: str, source: str, action: str, target: str, detail: audit.Detail
-) -> None:
-    audit.record(tx, at=at, actor=actor, source=source, action=action, target=target, detail=detail)

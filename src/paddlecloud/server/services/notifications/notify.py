@@ -9,9 +9,11 @@ without a change of a job, a long wait and a nearly exhausted quota, are found b
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+
+from msgspec import UNSET
 
 from paddlecloud.db.engine.base import Tx
 from paddlecloud.db.tables import jobs, notification_prefs, outbox
@@ -30,6 +32,13 @@ from paddlecloud.model.jobs.job import Job, Reason
 from paddlecloud.model.jobs.states import JobState
 from paddlecloud.server import secrets as server_secrets
 from paddlecloud.server.deps import Deps
+from paddlecloud.server.schemas.notifications import (
+    Delivery,
+    NotificationsAnswer,
+    NotificationsRequest,
+    NotificationsTest,
+    NotificationsView,
+)
 from paddlecloud.server.services.accounts import quota
 
 STARTED, ENDED, FAILED = "started", "ended", "failed"
@@ -40,14 +49,6 @@ LONG_QUEUES_A_DAY = 20
 """A thousand waiting jobs of one user are not a thousand mails."""
 TESTS_AN_HOUR = 10
 TEST_LEASE = timedelta(minutes=5)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeliveryResult:
-    """The kind of a row, and the error if it was not delivered."""
-
-    kind: str
-    error: PaddleCloudError | None
 
 
 def on_change(tx: Tx, deps: Deps, before: Job, after: Job, now: datetime) -> None:
@@ -62,7 +63,7 @@ def on_change(tx: Tx, deps: Deps, before: Job, after: Job, now: datetime) -> Non
     choice = notification_prefs.get_choice(tx, after.owner)
     if choice is not None and event in choice.wishes.events:
         reason = after.failure.reason if after.failure and event == FAILED else None
-        params = _about(deps, after, event, now, _text(reason, choice.lang))
+        params = _about(after, event, now, reason, choice.lang)
         _put(tx, deps, choice, event, params, f"{after.id}.{after.attempt}", now)
 
 
@@ -88,57 +89,52 @@ def check_waits_and_quota(deps: Deps, now: datetime) -> int:
     return found
 
 
-def chosen(deps: Deps, user_id: str) -> Choice:
-    choice = deps.db.read(lambda tx: notification_prefs.get_choice(tx, user_id))
-    assert choice is not None  # a caller who signs is a user
-    return choice
+def show(deps: Deps, user_id: str) -> NotificationsAnswer:
+    return NotificationsAnswer(notifications=_view(_choice(deps, user_id)))
 
 
-def choose(
-    deps: Deps,
-    user_id: str,
-    *,
-    events: list[str] | None = None,
-    mail: bool | None = None,
-    webhook: str | None = None,
-) -> tuple[Choice, str | None]:
+def choose(deps: Deps, user_id: str, request: NotificationsRequest) -> NotificationsAnswer:
     """Change what is given; an empty `webhook` removes it. A new webhook comes with its secret,
     which is returned only once; the database has it encrypted.
     """
     if not deps.settings.notifications.enabled:
         raise Refused("notify_off")
-    if events is not None:
-        _check_events(events)
+    events, mail, webhook = request.events, request.mail, request.webhook
+    for each in events or ():
+        if each not in EVENTS:
+            raise Invalid("notify_event_unknown", value=each[:100], known=", ".join(EVENTS))
+    secret = f"whsec_{secrets.token_hex(24)}"
     if webhook:
         _check_webhook(deps, webhook)
-    secret = f"whsec_{secrets.token_hex(24)}"
-    sealed = _sealed(deps, user_id, secret) if webhook else ""
+        sealed = server_secrets.seal(deps.server_key, secret.encode(), _context(user_id))
 
-    def write(tx: Tx) -> tuple[Choice, str | None]:
+    def write(tx: Tx) -> NotificationsAnswer:
         choice = notification_prefs.get_choice(tx, user_id)
         assert choice is not None  # a caller who signs is a user
         wishes = choice.wishes
-        if events is not None:
+        if events is not UNSET:
             wishes = replace(wishes, events=tuple(each for each in EVENTS if each in events))
-        if mail is not None:
+        if mail is not UNSET:
             _check_mail(deps, choice, mail)
             wishes = replace(wishes, mail=mail)
-        fresh = bool(webhook) and webhook != wishes.webhook
-        if fresh:
+        new_secret = None
+        if webhook and webhook != wishes.webhook:
+            new_secret = secret
             wishes = replace(wishes, webhook=webhook, webhook_secret=sealed, webhook_off=None)
         if webhook == "":
             outbox.drop(tx, user_id, WEBHOOK)
             wishes = replace(wishes, webhook=None, webhook_secret=None, webhook_off=None)
         notification_prefs.save_wishes(tx, user_id, wishes)
-        return replace(choice, wishes=wishes), secret if fresh else None
+        view = _view(replace(choice, wishes=wishes))
+        return NotificationsAnswer(notifications=view, webhook_secret=new_secret)
 
     return deps.db.write(write)
 
 
-def test(deps: Deps, user_id: str) -> list[DeliveryResult]:
+def test(deps: Deps, user_id: str, lang: str) -> NotificationsTest:
     """Send a test by every chosen channel now; the result of each."""
     now = deps.clock()
-    choice = chosen(deps, user_id)
+    choice = _choice(deps, user_id)
     channels = _channels(deps, choice)
     if not channels:
         raise Refused("notify_nothing_chosen")
@@ -151,7 +147,10 @@ def test(deps: Deps, user_id: str) -> list[DeliveryResult]:
         _put(tx, deps, choice, TEST, params, key, now, taken_for=TEST_LEASE)
         return [outbox.get(tx, f"{kind}.{TEST}.{key}") for kind, _ in channels]
 
-    return [_tried(deps, row) for row in deps.db.write(write) if row is not None]
+    rows = deps.db.write(write)
+    return NotificationsTest(
+        deliveries=[_deliver_test(deps, row, lang) for row in rows if row is not None]
+    )
 
 
 def deliver(deps: Deps, row: Outgoing, now: datetime) -> None:
@@ -200,20 +199,16 @@ def _long_queues(deps: Deps, choice: Choice, now: datetime) -> int:
     def write(tx: Tx) -> int:
         count = _count_notified(tx, owner, LONG_QUEUE, now - timedelta(days=1))
         late = [jobs.get_job(tx, job_id) for job_id in found[: max(0, LONG_QUEUES_A_DAY - count)]]
-        return sum(
-            _long_queue(tx, deps, choice, job, now)
-            for job in late
-            if job is not None and job.pool is None and job.waiting_since <= since
-        )
+        rows = 0
+        for job in late:
+            if job is not None and job.pool is None and job.waiting_since <= since:
+                params = _about(job, LONG_QUEUE, now, job.reason, choice.lang)
+                params["waited"] = int((now - job.waiting_since).total_seconds() // 60)
+                key = f"{job.id}.{job.attempt}"
+                rows += _put(tx, deps, choice, LONG_QUEUE, params, key, now)
+        return rows
 
     return deps.db.write(write)
-
-
-def _long_queue(tx: Tx, deps: Deps, choice: Choice, job: Job, now: datetime) -> int:
-    params = _about(deps, job, LONG_QUEUE, now, _text(job.reason, choice.lang))
-    waited = int((now - job.waiting_since).total_seconds() // 60)
-    key = f"{job.id}.{job.attempt}"
-    return _put(tx, deps, choice, LONG_QUEUE, {**params, "waited": waited}, key, now)
 
 
 def _quota(deps: Deps, choice: Choice, now: datetime) -> int:
@@ -287,7 +282,9 @@ def _channels(deps: Deps, choice: Choice) -> list[tuple[str, str]]:
     return channels
 
 
-def _about(deps: Deps, job: Job, event: str, now: datetime, reason: str) -> dict[str, str | int]:
+def _about(
+    job: Job, event: str, now: datetime, reason: Reason | None, lang: str
+) -> dict[str, str | int]:
     at = job.finished_at if job.final else job.running_since if event == STARTED else now
     return {
         "event": event,
@@ -296,30 +293,18 @@ def _about(deps: Deps, job: Job, event: str, now: datetime, reason: str) -> dict
         "state": job.state.value,
         "attempt": job.attempt,
         "at": _iso(at or now),
-        "reason": reason,
+        "reason": render(reason.code, reason.params, lang) if reason else "",
     }
-
-
-def _text(reason: Reason | None, lang: str) -> str:
-    return render(reason.code, reason.params, lang) if reason else ""
 
 
 def _iso(at: datetime) -> str:
     return at.astimezone(UTC).replace(microsecond=0).isoformat().replace("+00:00", "Z")
 
 
-def _check_events(events: list[str]) -> None:
-    for each in events:
-        if each not in EVENTS:
-            raise Invalid("notify_event_unknown", value=each[:100], known=", ".join(EVENTS))
-
-
 def _check_mail(deps: Deps, choice: Choice, wanted: bool) -> None:
-    if not wanted:
-        return
-    if not deps.settings.mail.host:
+    if wanted and not deps.settings.mail.host:
         raise ConfigError("mail_not_configured")
-    if not choice.email:
+    if wanted and not choice.email:
         raise Refused("notify_no_address")
 
 
@@ -331,15 +316,29 @@ def _check_webhook(deps: Deps, url: str) -> None:
     webhook.resolve(webhook.parse(url, private=private), private=private)
 
 
-def _sealed(deps: Deps, user_id: str, secret: str) -> str:
-    return server_secrets.seal(deps.server_key, secret.encode(), _context(user_id))
+def _choice(deps: Deps, user_id: str) -> Choice:
+    choice = deps.db.read(lambda tx: notification_prefs.get_choice(tx, user_id))
+    assert choice is not None  # a caller who signs is a user
+    return choice
+
+
+def _view(choice: Choice) -> NotificationsView:
+    wishes = choice.wishes
+    return NotificationsView(
+        events=list(wishes.events),
+        known_events=list(EVENTS),
+        mail=wishes.mail,
+        email=choice.email or "",
+        webhook=wishes.webhook or "",
+        webhook_off=wishes.webhook_off or "",
+    )
 
 
 def _context(user_id: str) -> bytes:
     return f"webhook {user_id}".encode()
 
 
-def _tried(deps: Deps, row: Outgoing) -> DeliveryResult:
+def _deliver_test(deps: Deps, row: Outgoing, lang: str) -> Delivery:
     """Send a test once; it is not tried again."""
     now = deps.clock()
     try:
@@ -347,9 +346,9 @@ def _tried(deps: Deps, row: Outgoing) -> DeliveryResult:
     except PaddleCloudError as error:
         reason = reason_of(error)
         deps.db.write(lambda tx: outbox.give_up(tx, row.id, reason, now), durable=False)
-        return DeliveryResult(kind=row.kind, error=error)
+        return Delivery(kind=row.kind, ok=False, message=error.text(lang))
     deps.db.write(lambda tx: outbox.sent(tx, row.id, now), durable=False)
-    return DeliveryResult(kind=row.kind, error=None)
+    return Delivery(kind=row.kind, ok=True, message="")
 
 
 def reason_of(error: PaddleCloudError) -> Reason:
