@@ -10,7 +10,6 @@ import pytest
 
 from paddlecloud.model.errors import Conflict
 from paddlecloud.server.loops.reconcile import Watch
-from paddlecloud.server.routes import agent as agent_routes
 from paddlecloud.server.services.agents import lost_agents
 from paddlecloud.server.services.agents import orders as agents_orders
 from paddlecloud.testing import item
@@ -289,7 +288,7 @@ def test_an_order_behind_many_that_can_wait_does_not_wait(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agents_orders, "MAX_ORDERS", 1)
-    monkeypatch.setattr(agent_routes, "IDLE_SECONDS", 60.0)
+    monkeypatch.setattr(agents_orders, "IDLE_SECONDS", 60.0)
     done, order = world.placed()
     world.agent.run(order)
     assert world.release() == 1

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from functools import partial
 from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from paddlecloud.db.tables import servers
-from paddlecloud.db.tables.orders import Want
-from paddlecloud.model.errors import Invalid, NotFound
 from paddlecloud.model.jobs.job import Job
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.executors import (
@@ -29,7 +24,6 @@ from paddlecloud.server.http.routing import (
     Access,
     Call,
     Router,
-    decode_body,
     signed_batches,
     signed_body,
 )
@@ -42,23 +36,18 @@ from paddlecloud.server.schemas.agent import (
     PollAnswer,
     PollRequest,
     ReplicaQuery,
-    Report,
     ReportAnswer,
     UploadAnswer,
     UploadQuery,
 )
 from paddlecloud.server.schemas.transfer import ContentQuery
 from paddlecloud.server.services.agents import assignment, join, orders, reports
-from paddlecloud.server.services.files import job_files, outputs, snapshots
+from paddlecloud.server.services.files import job_files, outputs
 from paddlecloud.server.services.transfer import agent_inputs
 from paddlecloud.stores.base import Sink
 
 T = TypeVar("T")
 Work = Callable[[Deps, Call, Job], T]
-IDLE_SECONDS = 1.0
-"""How long orders that are not urgent are held back to send several at once."""
-SMALL_REPORT = 64 * 1024
-"""Bytes of logs that the event loop stores by itself; a thread stores more."""
 MAX_REPORT = 16 * 1024 * 1024
 router = Router()
 
@@ -75,47 +64,15 @@ def join_server(deps: Deps, call: Call) -> AgentJoinAnswer:
 
 @router.post("/api/v1/agent/poll", "Wait for orders", access=Access.AGENT, body=PollRequest)
 async def poll(deps: Deps, call: Call, _request: Request) -> PollAnswer:
-    """Orders above the cursor: at once if there are any, else when one comes."""
-    asked: PollRequest = call.body
     assert call.caller.agent is not None
-    node = call.caller.node
-    await deps.loop_writer.call(orders.record_contact, deps, call.caller.agent, asked)
-    began = time.monotonic()
-    deadline = began + asked.wait
-    with deps.hub.waiter(("agent", node), (servers.CHANNEL, "")) as waiter:
-        while True:
-            answer = await deps.loop_writer.call(orders.orders, deps, node, asked)
-            if answer.orders:
-                # Deletions can wait, and a response now would delay an order to run that follows;
-                # but after a full response there may be one already.
-                full = len(answer.orders) >= orders.MAX_ORDERS
-                urgent = full or any(order.want != Want.DELETE for order in answer.orders)
-                deadline = min(deadline, 0.0 if urgent else began + IDLE_SECONDS)
-            # The agent has to know the other servers before this one fails.
-            moved = deps.caches.sent_peers.get(node) not in (None, answer.peers)
-            left = 0.0 if answer.commands or moved else deadline - time.monotonic()
-            if answer.restart or left <= 0 or deps.hub.closed:
-                deps.caches.sent_peers.put(node, answer.peers)
-                return answer
-            await waiter.wait(min(left, 5.0))
+    return await orders.poll(deps, call.caller.agent, call.body)
 
 
 @router.post("/api/v1/agent/report", "Starts, log bytes, ends", access=Access.AGENT)
 async def report(deps: Deps, call: Call, request: Request) -> ReportAnswer:
     """Starts, log bytes and ends. The body is a length of 4 bytes, JSON, then the log bytes."""
-    body = memoryview(await signed_body(request, call.headers, MAX_REPORT))
-    start = 4 + int.from_bytes(body[:4], "big")
-    if len(body) < start:
-        raise Invalid("body_invalid", detail="the report is shorter than its own length says")
-    notes = decode_body(bytes(body[4:start]), Report)
-    log_bytes = body[start:]
-    blocks = len(log_bytes) > SMALL_REPORT or any(item.lost for item in notes.items)
-    run = in_thread if blocks else deps.loop_writer.call
-    stored = await run(reports.store_logs, deps, call.caller.node, notes, log_bytes)
-    if stored.has_changes:
-        work = partial(reports.apply, deps=deps, stored=stored)
-        await deps.loop_writer.write(work, durable=stored.durable)
-    return stored.answer
+    body = await signed_body(request, call.headers, MAX_REPORT)
+    return await reports.receive(deps, call.caller.node, memoryview(body))
 
 
 @router.get(
@@ -127,10 +84,7 @@ async def report(deps: Deps, call: Call, request: Request) -> ReportAnswer:
 )
 def manifest(deps: Deps, call: Call) -> Response:
     job = assignment.live(deps, call.caller.node, call.query.replica).job
-    asked = call.path["snapshot_id"]
-    if asked != job.spec.snapshot:
-        raise NotFound("snapshot_unknown", snapshot=asked[:100])
-    body = b'{"entries":%b}' % snapshots.entries_json(deps, job.owner, asked)
+    body = agent_inputs.manifest(deps, job, call.path["snapshot_id"])
     return Response(body, media_type="application/json")
 
 

@@ -5,6 +5,7 @@ Orders are rows in the database, so an agent that was away, or a server that was
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from functools import partial
 
@@ -39,8 +40,34 @@ from paddlecloud.server.services.placement import isolation
 from paddlecloud.stores.base import CanLocalPath, CanPresign, Reader, Store
 
 MAX_ORDERS = 200
+IDLE_SECONDS = 1.0
+"""How long orders that are not urgent are held back to send several at once."""
 _MOST_RESERVED = 4 * 2**30
 """Bytes of a machine that no replica without --memory may use."""
+
+
+async def poll(deps: Deps, identity: AgentIdentity, request: PollRequest) -> PollAnswer:
+    """Orders above the cursor: at once if there are any, else when one comes."""
+    node = identity.node
+    await deps.loop_writer.call(record_contact, deps, identity, request)
+    began = time.monotonic()
+    deadline = began + request.wait
+    with deps.hub.waiter(("agent", node), (servers.CHANNEL, "")) as waiter:
+        while True:
+            found = await deps.loop_writer.call(orders, deps, node, request)
+            if found.orders:
+                # Deletions can wait, and a response now would delay an order to run that follows;
+                # but after a full response there may be one already.
+                full = len(found.orders) >= MAX_ORDERS
+                urgent = full or any(order.want != Want.DELETE for order in found.orders)
+                deadline = min(deadline, 0.0 if urgent else began + IDLE_SECONDS)
+            # The agent has to know the other servers before this one fails.
+            moved = deps.caches.sent_peers.get(node) not in (None, found.peers)
+            left = 0.0 if found.commands or moved else deadline - time.monotonic()
+            if found.restart or left <= 0 or deps.hub.closed:
+                deps.caches.sent_peers.put(node, found.peers)
+                return found
+            await waiter.wait(min(left, 5.0))
 
 
 def record_contact(deps: Deps, identity: AgentIdentity, poll: PollRequest) -> None:
@@ -92,27 +119,20 @@ def orders(deps: Deps, node: str, poll: PollRequest) -> PollAnswer:
             separate=isolation.is_wanted(deps),
             cache_limit=deps.settings.running.cache_limit,
         ),
-        restart=_is_to_restart(deps, node, poll.version),
+        # An agent of another version ends, and its server starts one of its own version. Only that
+        # server may request it: while servers are upgraded one by one, agents of servers with
+        # another version poll here for a while.
+        restart=poll.version != __version__ and (deps.server is None or deps.server.node == node),
         peers=list(_peers(deps)),
         commands=news,
     )
-
-
-def _is_to_restart(deps: Deps, node: str, version: str) -> bool:
-    """An agent of another version ends, and its server starts one of its own version.
-
-    Only the server that would do so may ask for it: while servers are exchanged one by one, agents
-    come by here whose servers have another version for a while.
-    """
-    return version != __version__ and (deps.server is None or deps.server.node == node)
 
 
 def _peers(deps: Deps) -> tuple[str, ...]:
     if deps.server is None:
         return ()
     now = deps.clock()
-    ask = partial(deps.db.read, partial(servers.urls, now=now))
-    return deps.caches.peers.load(now, ask)
+    return deps.caches.peers.load(now, lambda: deps.db.read(partial(servers.urls, now=now)))
 
 
 def outputs_before(deps: Deps, node: str, replica_id: str) -> list[tuple[str, int, float]]:
@@ -153,7 +173,6 @@ class _Uids:
 
 
 def _order(deps: Deps, row: OrderRow, assigned: Assigned | None, uids: _Uids) -> Order:
-    wants_run = row.want is not Want.DELETE and assigned is not None
     # Older agents take the grace period at the wall time from the order to run.
     grace = deps.settings.running.grace if row.want is Want.RUN else row.grace
     return Order(
@@ -165,7 +184,7 @@ def _order(deps: Deps, row: OrderRow, assigned: Assigned | None, uids: _Uids) ->
         want=row.want.value if assigned is not None else Want.DELETE.value,
         grace=grace.total_seconds(),
         cause=(row.cause or ExitCause.STOPPED).value,
-        run=_run_order(deps, assigned, uids) if wants_run and assigned else None,
+        run=_run_order(deps, assigned, uids) if assigned is not None else None,
     )
 
 
@@ -182,13 +201,19 @@ def _run_order(deps: Deps, assigned: Assigned, uids: _Uids) -> RunOrder:
     job, replica = assigned.job, assigned.replica
     spec, left = job.spec, job.time_left
     asked = spec.asked_for(replica.role)
+    number = assigned.attempt.number
+    is_gang = len(assigned.attempt.replicas) > 1 or spec.elastic is not None
     pool = deps.pools.get(assigned.attempt.pool)
     inherit = pool is not None and pool.private and not deps.settings.team
     return RunOrder(
         command=spec.start_cmd,
         began=replica.pid is not None or replica.exit is not None,
         env=environment(
-            job, assigned.attempt, replica, inherit=inherit, has_cards=_has_cards(deps, replica)
+            job,
+            assigned.attempt,
+            replica,
+            inherit=inherit,
+            has_cards=bool(replica.cards or _machine(deps, replica).gpu),
         ),
         snapshot=spec.snapshot,
         blobs_dir=_blobs_dir(deps, job.owner) if spec.public_bos else None,
@@ -211,8 +236,10 @@ def _run_order(deps: Deps, assigned: Assigned, uids: _Uids) -> RunOrder:
         requirements=spec.requirements,
         install_seconds=deps.settings.running.install_limit.total_seconds(),
         private_root=spec.is_gang,
-        resumes=_before(assigned),
-        ports=_ports(assigned),
+        # The same worker in the attempt before.
+        resumes=replica_id(job.id, number - 1, replica.worker) if number > 1 else None,
+        # Of a gang: what it may listen on. A single replica shares its port with all others.
+        ports=list(ports_of(replica.role, replica.rank, replica.port)) if is_gang else [],
         stacks=spec.hang_timeout is not None,
         pserver_mode=spec.distribute_mode is DistributeMode.PSERVER,
         secret=secret_of(deps.server_key, replica.id),
@@ -224,18 +251,6 @@ def _late(deps: Deps, job: Job) -> timedelta:
     if job.spec.elastic is None or job.running_since is None:
         return timedelta(0)
     return max(timedelta(0), deps.clock() - job.running_since)
-
-
-def _ports(assigned: Assigned) -> list[int]:
-    """Of a gang: what this replica may listen on. A single one shares its port with all others."""
-    replica = assigned.replica
-    if len(assigned.attempt.replicas) == 1 and assigned.job.spec.elastic is None:
-        return []
-    return list(ports_of(replica.role, replica.rank, replica.port))
-
-
-def _has_cards(deps: Deps, replica: Replica) -> bool:
-    return bool(replica.cards or _machine(deps, replica).gpu)
 
 
 def _memory_limit(deps: Deps, replica: Replica) -> int | None:
@@ -256,14 +271,6 @@ def _machine(deps: Deps, replica: Replica) -> Resources:
     nodes = (node for pool in deps.nodes().values() for node in pool)
     nothing = Resources(cpu=0.0, memory=0, gpu=0)
     return next((node.total for node in nodes if node.id == replica.node), nothing)
-
-
-def _before(assigned: Assigned) -> str | None:
-    """The same worker in the attempt before; None in the first."""
-    number = assigned.attempt.number - 1
-    if number < 1:
-        return None
-    return replica_id(assigned.job.id, number, assigned.replica.worker)
 
 
 def _blobs_dir(deps: Deps, owner: str) -> str | None:

@@ -10,10 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 
 from paddlecloud.db.engine.base import Tx
 from paddlecloud.db.tables import attempts, jobs
 from paddlecloud.db.tables.orders import Want, set_order
+from paddlecloud.model.errors import Invalid
 from paddlecloud.model.jobs.job import (
     Attempt,
     ExitCause,
@@ -25,6 +27,8 @@ from paddlecloud.model.jobs.job import (
 )
 from paddlecloud.model.logs.tail import TAIL_BYTES
 from paddlecloud.server.deps import Deps
+from paddlecloud.server.http.executors import in_thread
+from paddlecloud.server.http.routing import decode_body
 from paddlecloud.server.schemas.agent import (
     Ack,
     ExitNote,
@@ -38,6 +42,9 @@ from paddlecloud.server.services.files import job_files
 from paddlecloud.server.services.jobs import hold_reasons, live_usage
 from paddlecloud.server.services.jobs.settle import settle
 from paddlecloud.server.services.logs import read as logs_read
+
+SMALL_REPORT = 64 * 1024
+"""Bytes of logs that the event loop stores by itself; a thread stores more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +69,22 @@ class StoredReport:
         until `release_ended` has waited for the disk, so after a power failure it reports the same
         again. Records of lost replicas it may delete at once."""
         return any(_given_up(item, assigned) for item, assigned in self.news)
+
+
+async def receive(deps: Deps, node: str, body: memoryview) -> ReportAnswer:
+    """Take in a report: a length of 4 bytes, JSON, then the log bytes."""
+    start = 4 + int.from_bytes(body[:4], "big")
+    if len(body) < start:
+        raise Invalid("body_invalid", detail="the report is shorter than its own length says")
+    report = decode_body(bytes(body[4:start]), Report)
+    log_bytes = body[start:]
+    blocks = len(log_bytes) > SMALL_REPORT or any(item.lost for item in report.items)
+    run = in_thread if blocks else deps.loop_writer.call
+    stored = await run(store_logs, deps, node, report, log_bytes)
+    if stored.has_changes:
+        work = partial(apply, deps=deps, stored=stored)
+        await deps.loop_writer.write(work, durable=stored.durable)
+    return stored.answer
 
 
 def store_logs(deps: Deps, node: str, report: Report, log_bytes: memoryview) -> StoredReport:

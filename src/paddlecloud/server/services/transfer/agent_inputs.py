@@ -18,6 +18,13 @@ AT_ONCE = 1000
 """Blobs of which presigned URLs are given out together."""
 
 
+def manifest(deps: Deps, job: Job, snapshot_id: str) -> bytes:
+    """The list of a job's files, as JSON."""
+    if snapshot_id != job.spec.snapshot:
+        raise NotFound("snapshot_unknown", snapshot=snapshot_id[:100])
+    return b'{"entries":%b}' % snapshots.entries_json(deps, job.owner, snapshot_id)
+
+
 def contents(deps: Deps, job: Job, sha256: str) -> list[ContentRow]:
     """Where a blob of the job is, and those behind it in its snapshot.
 
