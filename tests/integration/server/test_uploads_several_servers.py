@@ -86,7 +86,7 @@ def test_a_snapshot_never_names_a_content_that_is_found_wrong_meanwhile(world: W
     deps, _ = two_servers(world, Store())
     send(deps, BAD)
     join_unchecked(deps)
-    _, missing = snapshots.offer(deps, OWNER, [("model", "file", SIZE, DIGEST, 0, "")])
+    missing = snapshots.offer(deps, OWNER, [("model", "file", SIZE, DIGEST, 0, "")]).missing
     assert missing == [DIGEST]
 
 
@@ -171,7 +171,7 @@ def arrives_whole(deps: Deps) -> None:
 
 
 def is_submitted(deps: Deps) -> bool:
-    return snapshots.offer(deps, OWNER, [("model", "file", SIZE, DIGEST, 0, "")])[1] == []
+    return snapshots.offer(deps, OWNER, [("model", "file", SIZE, DIGEST, 0, "")]).missing == []
 
 
 def test_another_size_than_that_of_a_content_begins_no_upload(servers: tuple[Deps, Deps]) -> None:

@@ -9,20 +9,26 @@ read the usual way.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import socket
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import TypeVar
+from weakref import WeakValueDictionary
 from zlib import crc32
 
 import httptools
 from starlette.requests import Request
 
-from paddlecloud.model.errors import Retry
+from paddlecloud.model.errors import Invalid, Retry
+from paddlecloud.model.protocol.bce_auth import CONTENT_CRC32, CONTENT_SHA256, UNSIGNED, check_body
 from paddlecloud.server.http.connection_limits import LEAST_PROGRESS, Connection, connection_of
-from paddlecloud.server.http.routing import read_body
+from paddlecloud.server.http.routing import Call, read_body
+from paddlecloud.server.services.transfer.open_uploads import Record
 from paddlecloud.stores.deadline import be_prompt
 
 AT_ONCE = 12
@@ -37,6 +43,14 @@ Work = Callable[["bytes | bytearray", int], T]
 POOL = ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="body", initializer=be_prompt)
 _spare: list[bytearray] = []
 """Buffers to use again: fresh memory costs as much as a copy. list.pop and append are atomic."""
+_OF_ONE = 4
+"""Parts for the buckets of one user that are in memory at the same time."""
+_OF_ALL = 8 * _OF_ONE
+_TURN = 20.0
+"""Seconds to wait for a slot: an agent that waits much longer takes the server for gone."""
+_slots: WeakValueDictionary[tuple[object, str], asyncio.Semaphore] = WeakValueDictionary()
+"""By event loop and user, for as long as one is held or waited for."""
+_all_slots = threading.Semaphore(_OF_ALL)
 
 
 async def with_body(
@@ -54,6 +68,58 @@ async def with_body(
         return await loop.run_in_executor(threads, taken.run, work)
     finally:
         taken.give_back()
+
+
+async def with_part(
+    call: Call,
+    request: Request,
+    record: Record,
+    number: int,
+    work: Callable[[bytes | bytearray], T],
+    threads: ThreadPoolExecutor = POOL,
+) -> T:
+    """The result of `work` on one part, once that has its size and is what was signed: by its
+    digest, its CRC-32, or both."""
+    size, headers = record.size_of(number), call.headers
+    checksum, is_signed = headers.get(CONTENT_CRC32, ""), headers[CONTENT_SHA256] != UNSIGNED
+    is_valid = len(checksum) == 8 and not checksum.strip("0123456789abcdef")
+    if not is_valid and (checksum or not is_signed):
+        raise Invalid("upload_checksum", header=CONTENT_CRC32, value=checksum[:20])
+    length = headers.get("content-length", "")
+    if not size or length != str(size):
+        limit = record.part_size
+        raise Invalid("upload_part", number=number, size=length[:20] or "?", limit=limit)
+
+    def checked(data: bytes | bytearray, got: int) -> T:
+        if is_signed:
+            check_body(headers, hashlib.sha256(data).hexdigest())
+        if checksum and f"{got:08x}" != checksum:
+            raise Retry("upload_damaged", reason=f"part {number}: {got:08x}, not {checksum}")
+        return work(data)
+
+    return await with_body(request, size, checked, threads)
+
+
+@asynccontextmanager
+async def slot(whose: str) -> AsyncIterator[None]:
+    """Hold one of a user's slots for parts in memory, before anything is read; Retry when none
+    becomes free in time, or all users together hold too many."""
+    key = (asyncio.get_running_loop(), whose)
+    slots = _slots.setdefault(key, asyncio.Semaphore(_OF_ONE))
+    try:
+        async with asyncio.timeout(_TURN):
+            await slots.acquire()
+    except TimeoutError:
+        raise Retry("store_crowded", limit=_OF_ONE) from None
+    try:
+        if not _all_slots.acquire(blocking=False):
+            raise Retry("store_crowded", limit=_OF_ALL)
+        try:
+            yield
+        finally:
+            _all_slots.release()
+    finally:
+        slots.release()
 
 
 class _Taken:

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from functools import partial
-from weakref import WeakValueDictionary
 
 from starlette.requests import Request
 
-from paddlecloud.model.errors import Invalid, Retry, Unauthenticated
+from paddlecloud.model.errors import Unauthenticated
 from paddlecloud.model.protocol.bce_auth import CONTENT_SHA256, UNSIGNED
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.http.body_reader import AT_ONCE
+from paddlecloud.server.http.body_reader import AT_ONCE, slot, with_part
 from paddlecloud.server.http.executors import agents_of, for_agent, in_long_thread, in_thread
 from paddlecloud.server.http.routing import Access, Call, Router, decode_body, signed_body
-from paddlecloud.server.routes.snapshots import with_part
 from paddlecloud.server.schemas.agent import (
     AppendQuery,
-    BundleHead,
     ListingAnswer,
     ListingQuery,
     ListingRequest,
@@ -40,14 +33,6 @@ MAX_BUNDLE = 4 * 1024 * 1024
 MAX_LISTING = 256 * 1024 * 1024
 _SLOW = ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="output", initializer=be_prompt)
 """Separate threads: submits do not wait behind the outputs of many, or far away, machines."""
-_OF_ONE = 4
-"""Parts for the buckets of one user that are in memory at the same time."""
-_OF_ALL = 8 * _OF_ONE
-_TURN = 20.0
-"""Seconds to wait for a slot: an agent that waits much longer takes the server for gone."""
-_slots: WeakValueDictionary[tuple[object, str], asyncio.Semaphore] = WeakValueDictionary()
-"""By event loop and user, for as long as one is held or waited for."""
-_all_slots = threading.Semaphore(_OF_ALL)
 router = Router()
 
 
@@ -96,32 +81,10 @@ async def part(deps: Deps, call: Call, request: Request) -> PartAnswer:
         await with_part(call, request, record, number, keep, _SLOW)
     else:
         # A user's bucket may be silent: the threads of bodies do not wait for it.
-        async with _slot(agents_of(assigned.job)):
+        async with slot(agents_of(assigned.job)):
             data = await with_part(call, request, record, number, bytes, _SLOW)
             await for_agent(assigned.job, keep, data)
     return PartAnswer(number=number)
-
-
-@asynccontextmanager
-async def _slot(whose: str) -> AsyncIterator[None]:
-    """Hold one of a user's slots for parts in memory, before anything is read; Retry when none
-    becomes free in time, or all users together hold too many."""
-    key = (asyncio.get_running_loop(), whose)
-    slots = _slots.setdefault(key, asyncio.Semaphore(_OF_ONE))
-    try:
-        async with asyncio.timeout(_TURN):
-            await slots.acquire()
-    except TimeoutError:
-        raise Retry("store_crowded", limit=_OF_ONE) from None
-    try:
-        if not _all_slots.acquire(blocking=False):
-            raise Retry("store_crowded", limit=_OF_ALL)
-        try:
-            yield
-        finally:
-            _all_slots.release()
-    finally:
-        slots.release()
 
 
 def output_name(call: Call) -> str:
@@ -149,13 +112,7 @@ async def bundle(deps: Deps, call: Call, request: Request) -> ListingAnswer:
 
 
 def _bundle(deps: Deps, call: Call, raw: bytes) -> ListingAnswer:
-    end = raw.find(b"\n")
-    rows = decode_body(raw[: max(end, 0)], BundleHead).files
-    data = memoryview(raw)[end + 1 :]
-    want = sum(size for _, size, _ in rows)
-    if want != len(data):
-        raise Invalid("bundle_length", size=len(data), want=want)
-    return ListingAnswer(missing=outputs.take_bundle(deps, assigned_to(deps, call), rows, data))
+    return outputs.take_bundle(deps, assigned_to(deps, call), raw)
 
 
 @router.post(
@@ -172,5 +129,5 @@ async def listing(deps: Deps, call: Call, request: Request) -> ListingAnswer:
 
 
 def _listing(deps: Deps, call: Call, raw: bytes) -> ListingAnswer:
-    asked = decode_body(raw, ListingRequest)
-    return ListingAnswer(missing=outputs.take_listing(deps, assigned_to(deps, call), asked.files))
+    rows = decode_body(raw, ListingRequest).files
+    return outputs.take_listing(deps, assigned_to(deps, call), rows)

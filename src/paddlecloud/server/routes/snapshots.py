@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
 
 from starlette.requests import Request
 
-from paddlecloud.model.errors import Invalid, Retry
-from paddlecloud.model.protocol.bce_auth import CONTENT_CRC32, CONTENT_SHA256, UNSIGNED, check_body
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.http.body_reader import POOL, with_body
+from paddlecloud.server.http.body_reader import with_part
 from paddlecloud.server.http.executors import in_checking_thread, in_long_thread, in_thread
 from paddlecloud.server.http.routing import Call, Router, signed_batches
 from paddlecloud.server.schemas.files import BlobsAnswer, SnapshotAnswer, SnapshotRequest
@@ -28,9 +22,7 @@ from paddlecloud.server.schemas.transfer import (
 )
 from paddlecloud.server.services.files import snapshots
 from paddlecloud.server.services.transfer import blobs as blob_uploads
-from paddlecloud.server.services.transfer.open_uploads import Record
 
-T = TypeVar("T")
 router = Router()
 
 
@@ -41,9 +33,7 @@ router = Router()
     body=SnapshotRequest,
 )
 def offer(deps: Deps, call: Call) -> SnapshotAnswer:
-    request: SnapshotRequest = call.body
-    snapshot, missing = snapshots.offer(deps, call.caller.user_id, request.entries)
-    return SnapshotAnswer(id=snapshot.id, missing=missing)
+    return snapshots.offer(deps, call.caller.user_id, call.body.entries)
 
 
 @router.post("/api/v1/blobs", "Upload missing blobs as a pack stream")
@@ -94,38 +84,3 @@ async def part(deps: Deps, call: Call, request: Request) -> PartAnswer:
 async def finish(deps: Deps, call: Call, _request: Request) -> FinishAnswer:
     asked = deps, call.caller.user_id, call.path["sha256"]
     return FinishAnswer(stored=await in_checking_thread(blob_uploads.finish, *asked))
-
-
-async def with_part(
-    call: Call,
-    request: Request,
-    record: Record,
-    number: int,
-    work: Callable[[bytes | bytearray], T],
-    threads: ThreadPoolExecutor = POOL,
-) -> T:
-    """The result of `work` on one part, once that has its size and is what was signed."""
-    size, want = record.size_of(number), _checksum(call)
-    length = call.headers.get("content-length", "")
-    if not size or length != str(size):
-        limit = record.part_size
-        raise Invalid("upload_part", number=number, size=length[:20] or "?", limit=limit)
-
-    def checked(data: bytes | bytearray, got: int) -> T:
-        if call.headers[CONTENT_SHA256] != UNSIGNED:
-            check_body(call.headers, hashlib.sha256(data).hexdigest())
-        if want is not None and got != want:
-            raise Retry("upload_damaged", reason=f"part {number}: {got:08x}, not {want:08x}")
-        return work(data)
-
-    return await with_body(request, size, checked, threads)
-
-
-def _checksum(call: Call) -> int | None:
-    """The CRC-32 that the part has to have; None where its digest is signed instead."""
-    text = call.headers.get(CONTENT_CRC32, "")
-    if not text and call.headers[CONTENT_SHA256] != UNSIGNED:
-        return None
-    if len(text) != 8 or text.strip("0123456789abcdef"):
-        raise Invalid("upload_checksum", header=CONTENT_CRC32, value=text[:20])
-    return int(text, 16)

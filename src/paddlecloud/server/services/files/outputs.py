@@ -9,7 +9,6 @@ is stored next to the outputs: downloads are verified against it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -17,11 +16,12 @@ from pathlib import Path
 
 import msgspec
 
-from paddlecloud.model.errors import Conflict, NotFound, PaddleCloudError, Retry
+from paddlecloud.model.errors import Conflict, Invalid, NotFound, PaddleCloudError, Retry
 from paddlecloud.model.files.layout import log_directory, output_directory
 from paddlecloud.model.files.snapshot import check_path
-from paddlecloud.model.jobs.job import Job
 from paddlecloud.server.deps import Deps
+from paddlecloud.server.http.routing import decode_body
+from paddlecloud.server.schemas.agent import BundleHead, ListingAnswer
 from paddlecloud.server.services.agents.assignment import Assigned
 from paddlecloud.server.services.files.job_files import (
     Listed,
@@ -75,14 +75,18 @@ def open_output(deps: Deps, assigned: Assigned, name: str, modified: datetime | 
     return store.open_write(path, modified=modified)
 
 
-def take_bundle(
-    deps: Deps, assigned: Assigned, rows: Iterable[tuple[str, int, float]], data: memoryview
-) -> list[str]:
-    """Store many small files whose bytes are concatenated; the names of those that were refused.
-    The agent sends these one by one and then gets the reason.
+def take_bundle(deps: Deps, assigned: Assigned, raw: bytes) -> ListingAnswer:
+    """Store many small files: a line of JSON about them, then their bytes; the names of those that
+    were refused. The agent sends these one by one and then gets the reason.
 
     After one that the store cannot take now, the rest is not tried.
     """
+    end = raw.find(b"\n")
+    rows = decode_body(raw[: max(end, 0)], BundleHead).files
+    data = memoryview(raw)[end + 1 :]
+    want = sum(size for _, size, _ in rows)
+    if want != len(data):
+        raise Invalid("bundle_length", size=len(data), want=want)
     refused: list[str] = []
     later: list[tuple[str, Future[Stat]]] = []
     left = iter(rows)
@@ -96,10 +100,10 @@ def take_bundle(
             if isinstance(error, Retry):
                 break
     refused += [name for name, future in later if not _is_put(future)]
-    return refused + [row[0] for row in left]
+    return ListingAnswer(missing=refused + [row[0] for row in left])
 
 
-def take_listing(deps: Deps, assigned: Assigned, rows: list[Listing]) -> list[str]:
+def take_listing(deps: Deps, assigned: Assigned, rows: list[Listing]) -> ListingAnswer:
     """Store the final list of a worker's files; the names of those that are missing or differ."""
     place = place_of(deps, assigned.job)
     paths = {path_of(assigned, row[0]): row for row in rows}
@@ -110,8 +114,10 @@ def take_listing(deps: Deps, assigned: Assigned, rows: list[Listing]) -> list[st
     ]
     if not missing:
         known = [Listed(path, *row[1:], there[place.root + path][1]) for path, row in paths.items()]
-        deps.store.write(_listing(assigned), [msgspec.json.encode(known)])
-    return missing
+        job, worker = assigned.job, assigned.replica.worker
+        listing = f"{listings_root(job.owner, job.id)}/{worker}.json"
+        deps.store.write(listing, [msgspec.json.encode(known)])
+    return ListingAnswer(missing=missing)
 
 
 def place_for(deps: Deps, assigned: Assigned, name: str) -> tuple[Store, str]:
@@ -164,11 +170,6 @@ def _there(store: Store, paths: list[str]) -> dict[str, tuple[int, str]]:
     if isinstance(store, CanTag):
         return {path: (stat.size, tag_of(stat)) for path, stat in store.stats(paths).items()}
     return {path: (size, "") for path, size in store.sizes(paths).items()}
-
-
-def _listing(assigned: Assigned) -> str:
-    job: Job = assigned.job
-    return f"{listings_root(job.owner, job.id)}/{assigned.replica.worker}.json"
 
 
 def _write(fd: int, data: bytes, offset: int) -> None:

@@ -14,7 +14,7 @@ from paddlecloud.model.errors import Invalid, NotFound, StorageFull
 from paddlecloud.model.files.snapshot import Entry, EntryKind, Snapshot, snapshot_of
 from paddlecloud.model.units import format_size
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.schemas.files import EntryRow
+from paddlecloud.server.schemas.files import EntryRow, SnapshotAnswer
 from paddlecloud.server.services.accounts import quota
 from paddlecloud.server.services.transfer import open_uploads
 from paddlecloud.stores.base import CanLocalPath, CanReportFreeSpace, Reader, Sink
@@ -35,17 +35,16 @@ def blobs_root(owner: str) -> str:
     return f"users/{owner}/blobs"
 
 
-def offer(deps: Deps, owner: str, rows: list[EntryRow]) -> tuple[Snapshot, list[str]]:
+def offer(deps: Deps, owner: str, rows: list[EntryRow]) -> SnapshotAnswer:
     """The snapshot of these rows and its missing blobs; if none is missing, it is stored."""
     snapshot = snapshot_of(_entry(row) for row in rows)
     now = deps.clock()
     used_at = deps.db.read(lambda tx: snapshots.last_use(tx, owner, snapshot.id))
-    if used_at is not None and now - used_at < snapshots.USE_STEP:
-        return snapshot, []
-    if used_at is not None and deps.db.write(
-        lambda tx: snapshots.touch(tx, owner, snapshot.id, now)
+    if used_at is not None and (
+        now - used_at < snapshots.USE_STEP
+        or deps.db.write(lambda tx: snapshots.touch(tx, owner, snapshot.id, now))
     ):
-        return snapshot, []
+        return SnapshotAnswer(id=snapshot.id, missing=[])
     digests = snapshot.digests
     with deps.owner_locks.of(owner):
         # Unverified blobs first: a damaged one is deleted before its record.
@@ -62,7 +61,7 @@ def offer(deps: Deps, owner: str, rows: list[EntryRow]) -> tuple[Snapshot, list[
         else:
             deps.store.flush()
             deps.db.write(lambda tx: snapshots.put_snapshot(tx, owner, snapshot, now))
-    return snapshot, missing
+    return SnapshotAnswer(id=snapshot.id, missing=missing)
 
 
 class Receiver(PackReceiver):
@@ -88,7 +87,8 @@ class Receiver(PackReceiver):
         # Clients send missing blobs: checking a small one again, or one in a bucket, costs more
         # than receiving the few that exist.
         check = self._near and (self._quota is not None or size > SMALL)
-        if check and _stored(self._deps, self._owner, sha256, size):
+        stat = self._deps.store.stat(blob_path(self._owner, sha256)) if check else None
+        if stat is not None and stat.size == size:
             return None
         if self._quota is not None:
             used, limit = self._quota
@@ -170,11 +170,6 @@ def _check_free_space(deps: Deps, sizes: list[int]) -> None:
     if isinstance(deps.store, CanReportFreeSpace) and (free := deps.store.free_bytes()) < size:
         params = {"size": format_size(size), "room": format_size(max(0, free))}
         raise StorageFull("store_room_files", files=len(sizes), **params)
-
-
-def _stored(deps: Deps, owner: str, sha256: str, size: int) -> bool:
-    stat = deps.store.stat(blob_path(owner, sha256))
-    return stat is not None and stat.size == size
 
 
 def _entry(row: EntryRow) -> Entry:
