@@ -34,19 +34,11 @@ class Metrics:
         for name, labels, value in sorted(rows):
             if name in kinds:
                 lines.append(f"# TYPE {name} {kinds.pop(name)}")
-            lines.append(f"{name}{_braces(labels)} {_number(value)}")
+            braces = ",".join(f'{key}="{_escape(text)}"' for key, text in labels)
+            # Every digit of it: a counter that is rounded seems to stand still.
+            number = str(int(value)) if value == int(value) else repr(value)
+            lines.append(f"{name}{{{braces}}} {number}" if labels else f"{name} {number}")
         return "\n".join(lines) + "\n"
-
-
-def _braces(labels: Labels) -> str:
-    if not labels:
-        return ""
-    return "{" + ",".join(f'{key}="{_escape(value)}"' for key, value in labels) + "}"
-
-
-def _number(value: float) -> str:
-    """Every digit of it: a counter that is rounded seems to stand still."""
-    return str(int(value)) if value == int(value) else repr(value)
 
 
 def _escape(value: str) -> str:

@@ -111,7 +111,10 @@ class App:
             response = self._failure(internal, request, request_id)
         response.raw_headers += [(b"x-request-id", request_id.encode()), self._own_name]
         spent = time.perf_counter() - began
-        self._count(request.method, route, response.status_code, spent)
+        labels = (("method", request.method), ("route", route.path if route else "unknown"))
+        status = ("status", str(response.status_code))
+        self._deps.metrics.add("paddlecloud_requests_total", (*labels, status))
+        self._deps.metrics.add("paddlecloud_request_seconds_sum", labels, spent)
         level = logging.INFO if response.status_code >= 500 else logging.DEBUG
         if log.isEnabledFor(level):
             where = request.scope["path"][:200]
@@ -133,13 +136,16 @@ class App:
             caller = await authenticate(self._authenticators, request, headers)
             check_rights(caller, route.access.value, writes=route.writes, admin=route.admin)
         lang = _language(headers.get("accept-language", ""))
+        query: object = None
+        if route.query is not None:
+            query = decode_query(request.query_params.multi_items(), route.query, lang)
         call = Call(
             caller=caller,
             lang=lang,
             request_id=request_id,
             path=path,
             headers=headers,
-            query=_query(request, route, lang),
+            query=query,
             body=await self._body(route, request, headers, lang),
         )
         if route.streaming is not None:
@@ -172,17 +178,6 @@ class App:
         if isinstance(error, TooMany) and seconds is not None:
             response.headers["retry-after"] = str(seconds)
         return response
-
-    def _count(self, method: str, route: Route | None, status: int, spent: float) -> None:
-        where = (("method", method), ("route", route.path if route else "unknown"))
-        self._deps.metrics.add("paddlecloud_requests_total", (*where, ("status", str(status))))
-        self._deps.metrics.add("paddlecloud_request_seconds_sum", where, spent)
-
-
-def _query(request: Request, route: Route, lang: str) -> object:
-    if route.query is None:
-        return None
-    return decode_query(request.query_params.multi_items(), route.query, lang)
 
 
 def _language(accepted: str) -> str:

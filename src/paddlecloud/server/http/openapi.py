@@ -44,8 +44,10 @@ def document(routes: tuple[Route, ...]) -> dict[str, Any]:
 
 
 def _operation(route: Route) -> dict[str, Any]:
+    handler = route.plain or route.streaming
+    assert handler is not None
     operation: dict[str, Any] = {
-        "operationId": _operation_id(route),
+        "operationId": f"{handler.__module__.rpartition('.')[2]}_{handler.__name__}",
         "summary": route.summary,
         "tags": [route.access.value],
         "x-access": "admin" if route.admin else route.access.value,
@@ -75,12 +77,6 @@ def _owned(route: Route) -> str | None:
     if not names or route.admin or route.access is not Access.USER:
         return None
     return names[0]
-
-
-def _operation_id(route: Route) -> str:
-    handler = route.plain or route.streaming
-    assert handler is not None
-    return f"{handler.__module__.rpartition('.')[2]}_{handler.__name__}"
 
 
 def _parameters(route: Route) -> list[dict[str, Any]]:

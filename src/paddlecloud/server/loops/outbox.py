@@ -73,9 +73,9 @@ class Sender:
         free = MAX_CONCURRENT[kind] - len(busy)
         if free <= 0:
             return
-        take = partial(
-            outbox.take_due, now=now, limit=free, kind=kind, lease=_lease(deps), busy=busy
-        )
+        # Longer than any delivery takes: a mail is a dozen exchanges, each with its own timeout.
+        lease = max(timedelta(minutes=5), 15 * deps.settings.mail.timeout)
+        take = partial(outbox.take_due, now=now, limit=free, kind=kind, lease=lease, busy=busy)
         for row in deps.db.write(take):
             with self._changed:
                 self._busy[kind].add(row.owner)
@@ -111,8 +111,7 @@ def deliver(deps: Deps, row: Outgoing) -> None:
 
 def next_try(row: Outgoing, now: datetime, retry_for: timedelta) -> datetime | None:
     """When a failed row is retried; None when its time is over."""
-    wait = BACK_OFF[min(max(row.tries, 1), len(BACK_OFF)) - 1]
-    due = now + wait
+    due = now + BACK_OFF[min(max(row.tries, 1), len(BACK_OFF)) - 1]
     return due if due <= row.created_at + retry_for else None
 
 
@@ -138,11 +137,6 @@ def _failed(deps: Deps, row: Outgoing, error: PaddleCloudError, now: datetime) -
     outcome = "given_up" if due is None else "failed"
     deps.metrics.add(f"paddlecloud_outbox_{outcome}_total", (("kind", row.kind),))
     log.warning("%s %s, try %d: %s", row.id, outcome.replace("_", " "), row.tries, error)
-
-
-def _lease(deps: Deps) -> timedelta:
-    """Longer than any delivery takes: a mail is a dozen exchanges, each with its own timeout."""
-    return max(timedelta(minutes=5), 15 * deps.settings.mail.timeout)
 
 
 LOOP = Loop(

@@ -50,9 +50,8 @@ router = Router()
     body=ContentsRequest,
 )
 def contents(deps: Deps, call: Call) -> ContentsAnswer:
-    body: ContentsRequest = call.body
     job = assignment.live(deps, call.caller.node, call.path["replica"]).job
-    return ContentsAnswer(contents=agent_inputs.contents(deps, job, body.sha256))
+    return ContentsAnswer(contents=agent_inputs.contents(deps, job, call.body.sha256))
 
 
 @router.post(
@@ -95,15 +94,7 @@ def _finish(deps: Deps, call: Call) -> JoinAnswer:
 )
 async def private_files(deps: Deps, call: Call, _request: Request) -> PrivateFilesAnswer:
     """List the directory of a job that is to be submitted, and check every rule for that job."""
-    return await in_bucket_thread(_private_files, deps, call, whose=call.caller.user_id)
-
-
-def _private_files(deps: Deps, call: Call) -> PrivateFilesAnswer:
-    found = submit.list_private_files(deps, call.caller.user_id, call.body)
-    sizes = {entry.sha256: entry.size for entry in found.snapshot.entries}
-    return PrivateFilesAnswer(
-        files=[(path, sizes[name], tag) for name, (path, tag) in found.tags.items()]
-    )
+    return await _in_own_bucket(submit.list_private_files, deps, call)
 
 
 @router.post(

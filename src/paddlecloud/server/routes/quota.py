@@ -23,8 +23,7 @@ def own(deps: Deps, call: Call) -> QuotaAnswer:
 
 @router.get("/api/v1/quota/history", "What you ran, day by day", query=HistoryQuery)
 def history(deps: Deps, call: Call) -> UsageAnswer:
-    query: HistoryQuery = call.query
-    return plans.history(deps, call.caller.user_id, query.days)
+    return plans.history(deps, call.caller.user_id, call.query.days)
 
 
 @router.get("/api/v1/admin/plans", "The plans of the settings", admin=True)
@@ -46,8 +45,7 @@ def show(deps: Deps, call: Call) -> QuotaAnswer:
     query=HistoryQuery,
 )
 def history_of(deps: Deps, call: Call) -> UsageAnswer:
-    query: HistoryQuery = call.query
-    return plans.history_of_user(deps, call.path["user_id"], query.days)
+    return plans.history_of_user(deps, call.path["user_id"], call.query.days)
 
 
 @router.post(

@@ -17,7 +17,7 @@ from paddlecloud.db.tables import attempts, data_tasks, jobs
 from paddlecloud.model.diagnosis.first_failure import ASKED
 from paddlecloud.model.errors import Conflict, Invalid, NotFound, Refused, StaleFence
 from paddlecloud.model.jobs.data_tasks import Leased, Tally, TaskSet, holder_of
-from paddlecloud.model.jobs.job import Attempt, Job, Replica, ReplicaState
+from paddlecloud.model.jobs.job import Attempt, Job, ReplicaState
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.auth import Caller
 from paddlecloud.server.schemas.data_tasks import (
@@ -216,13 +216,11 @@ def _live(attempt: Attempt) -> set[str]:
 
 def _spared(attempt: Attempt) -> set[str]:
     """Those whose end is no fault of what they worked at."""
-    return {replica.id for replica in attempt.replicas if _ended_by_platform(replica)}
-
-
-def _ended_by_platform(replica: Replica) -> bool:
-    if replica.state is ReplicaState.LOST:
-        return True
-    return replica.exit is not None and replica.exit.cause in ASKED
+    return {
+        one.id
+        for one in attempt.replicas
+        if one.state is ReplicaState.LOST or (one.exit is not None and one.exit.cause in ASKED)
+    }
 
 
 def _leased(task: Leased) -> LeasedTask:

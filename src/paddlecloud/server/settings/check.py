@@ -99,7 +99,9 @@ def check(settings: Settings, origins: Origins, now: datetime) -> Iterator[Findi
     yield from _store(settings)
     yield from _private_store(settings)
     yield from _mail(settings)
-    yield from _memory(settings)
+    # A team's jobs could take all memory of the machine where nothing limits them.
+    if settings.team and settings.replica.agent and not can_limit_memory():
+        yield _warning("memory", "check_no_memory_limit")
 
 
 def can_limit_memory(proc: Path = Path("/proc/self")) -> bool:
@@ -264,12 +266,6 @@ def _mail(settings: Settings) -> Iterator[Finding]:
         yield _ok("mail", "check_mail", host=bounded.host, port=bounded.port)
 
 
-def _memory(settings: Settings) -> Iterator[Finding]:
-    """A team's jobs could take all memory of the machine where nothing limits them."""
-    if settings.team and settings.replica.agent and not can_limit_memory():
-        yield _warning("memory", "check_no_memory_limit")
-
-
 def _tried(subject: str, code: str, settings: Settings, ask: Callable[[], Finding]) -> Finding:
     """The finding of `ask`; the text of a failure is shown without our secrets."""
     try:
@@ -344,18 +340,16 @@ def _failed(subject: str, error: PaddleCloudError) -> Finding:
 
 
 def _as_lines(rows: list[Row], findings: list[Finding], lang: str) -> str:
-    lines = [f"{row.key} = {_value(row, lang)}  ({_word(row.origin, lang)})" for row in rows]
+    lines = []
+    for row in rows:
+        value = _word(row.value, lang) if row.secret else row.value
+        lines.append(f"{row.key} = {value}  ({_word(row.origin, lang)})")
     lines += [
         f"{_word(finding.level, lang):8}{finding.subject}: "
         f"{render(finding.code, finding.params, lang)}"
         for finding in findings
     ]
     return "".join(f"{line}\n" for line in lines)
-
-
-def _value(row: Row, lang: str) -> str:
-    """Only of a secret the value is a word of ours."""
-    return _word(row.value, lang) if row.secret else row.value
 
 
 def _word(word: str, lang: str) -> str:

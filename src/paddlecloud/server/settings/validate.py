@@ -17,7 +17,7 @@ from paddlecloud.messages import LANGUAGES
 from paddlecloud.model.diagnosis.reasons import caused
 from paddlecloud.model.errors import ConfigError
 from paddlecloud.model.jobs.job import Reason
-from paddlecloud.server.settings.values import Http, Mail, PoolSettings, Settings, Tokens
+from paddlecloud.server.settings.values import PoolSettings, Settings
 
 PRIORITIES = ("low", "normal", "high", "urgent")
 MIN_KEY = 32
@@ -91,7 +91,7 @@ def _listening(settings: Settings) -> Iterator[Problem]:
 
 
 def _addresses(settings: Settings) -> Iterator[Problem]:
-    http: Http = settings.http
+    http = settings.http
     if http.public_url and not _is_url(http.public_url):
         yield "http.public_url", http.public_url, _address("https://cloud.example:8443")
     for host in http.allowed_hosts:
@@ -136,11 +136,7 @@ def _store(settings: Settings) -> Iterator[Problem]:
                 yield "store.kind", store.kind, wanted("want_kind_s3", given=f"store.{name}")
         return
     if not _is_url(store.endpoint):
-        yield (
-            "store.endpoint",
-            store.endpoint or MISSING,
-            _address("https://s3.bj.bcebos.com"),
-        )
+        yield "store.endpoint", store.endpoint or MISSING, _address("https://s3.bj.bcebos.com")
     for name in ("bucket", "access_key", "secret_key"):
         if not getattr(store, name):
             yield f"store.{name}", MISSING, wanted("want_bucket_part")
@@ -157,7 +153,7 @@ def _private_store(settings: Settings) -> Iterator[Problem]:
 
 
 def _mail(settings: Settings) -> Iterator[Problem]:
-    mail: Mail = settings.mail
+    mail = settings.mail
     if mail.security not in SECURITY:
         yield "mail.security", mail.security, _one_of(SECURITY)
     if not 0 < mail.port <= 65535:
@@ -170,7 +166,7 @@ def _mail(settings: Settings) -> Iterator[Problem]:
 
 
 def _tokens(settings: Settings) -> Iterator[Problem]:
-    tokens: Tokens = settings.tokens
+    tokens = settings.tokens
     if tokens.again not in ("replace", "add"):
         yield "tokens.again", tokens.again, _one_of(("replace", "add"))
     if tokens.lang not in LANGUAGES:
@@ -205,8 +201,7 @@ def _pools(settings: Settings) -> Iterator[Problem]:
         yield from _pool(pool)
     local = [pool.name for pool in settings.pools if pool.kind == "local"]
     if len(local) > 1:
-        shown = ", ".join(local)
-        yield "pools", shown, wanted("want_local_once")
+        yield "pools", ", ".join(local), wanted("want_local_once")
 
 
 def _pool(pool: PoolSettings) -> Iterator[Problem]:
@@ -260,11 +255,8 @@ def _is_address(text: str) -> bool:
 
 
 def _is_name(text: str) -> bool:
-    return (
-        bool(text)
-        and text.isascii()
-        and text.replace("-", "").replace(".", "").replace("_", "").isalnum()
-    )
+    plain = text.replace("-", "").replace(".", "").replace("_", "")
+    return text.isascii() and plain.isalnum()
 
 
 _RULES = (

@@ -68,7 +68,9 @@ class StoredReport:
         """Whether it must be on disk before the response. Mostly not: the agent keeps its records
         until `release_ended` has waited for the disk, so after a power failure it reports the same
         again. Records of lost replicas it may delete at once."""
-        return any(_given_up(item, assigned) for item, assigned in self.news)
+        return any(
+            item.lost or assigned.replica.state is ReplicaState.LOST for item, assigned in self.news
+        )
 
 
 async def receive(deps: Deps, node: str, body: memoryview) -> ReportAnswer:
@@ -148,7 +150,9 @@ def apply(tx: Tx, deps: Deps, stored: StoredReport) -> None:
             changed = observed(changed, item)
             attempts.update_replica(tx, changed)
         if changed.state is ReplicaState.LOST and (item.lost or item.exited):
-            _delete_order(tx, assigned)
+            # The agent reports that nothing of the lost replica is left.
+            job_id, number = assigned.job.id, assigned.attempt.number
+            set_order(tx, job_id, number, Want.DELETE, only=(assigned.replica.id,))
         if assigned.replica.over:
             continue
         members = [one for one in assigned.attempt.replicas if one.id in stored.tails]
@@ -214,22 +218,16 @@ def _tail(deps: Deps, assigned: Assigned, size: int) -> bytes:
 
 def _log(deps: Deps, assigned: Assigned) -> str:
     """The path of the log. Read again for a job that may be retried, because its logs move."""
-    job: Job | None = assigned.job
+    job = assigned.job
     if _may_be_retried(deps, assigned):
-        job = deps.db.read(lambda tx: jobs.get_job(tx, assigned.job.id))
-    return job_files.log_path(
-        deps, job or assigned.job, assigned.replica.worker, assigned.attempt.number
-    )
+        job = deps.db.read(lambda tx: jobs.get_job(tx, job.id)) or job
+    return job_files.log_path(deps, job, assigned.replica.worker, assigned.attempt.number)
 
 
 def _may_be_retried(deps: Deps, assigned: Assigned) -> bool:
     pool = deps.pools.get(assigned.attempt.pool)
     preempted = pool is not None and pool.preemption
     return preempted or bool(assigned.job.spec.max_retries)
-
-
-def _given_up(item: ReportItem, assigned: Assigned) -> bool:
-    return item.lost or assigned.replica.state is ReplicaState.LOST
 
 
 def _without_exit(item: ReportItem) -> ReportItem:
@@ -240,12 +238,6 @@ def _without_exit(item: ReportItem) -> ReportItem:
         lost=item.lost,
         all_ended=item.all_ended,
     )
-
-
-def _delete_order(tx: Tx, assigned: Assigned) -> None:
-    """Order the deletion of a lost replica whose agent reports that nothing of it is left."""
-    job_id, number = assigned.job.id, assigned.attempt.number
-    set_order(tx, job_id, number, Want.DELETE, only=(assigned.replica.id,))
 
 
 def observed(replica: Replica, item: ReportItem) -> Replica:

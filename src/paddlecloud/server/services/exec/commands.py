@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from paddlecloud.db.engine.base import Tx
-from paddlecloud.db.tables import attempts, audit, exec_commands
+from paddlecloud.db.tables import attempts, exec_commands
 from paddlecloud.db.tables.exec_commands import Command
 from paddlecloud.model.errors import Conflict, Invalid, NotFound, TooLarge, TooMany
 from paddlecloud.model.jobs.job import Attempt, Job, Reason, Replica, ReplicaState
@@ -27,6 +27,7 @@ from paddlecloud.server.schemas.exec_usage import (
     CommandView,
     StreamAnswer,
 )
+from paddlecloud.server.services.accounts.audit import record
 from paddlecloud.server.services.exec import output
 from paddlecloud.server.services.exec.output import STREAMS, job_of, path_of, root_of
 from paddlecloud.server.services.jobs import queries
@@ -83,8 +84,7 @@ def start(deps: Deps, caller: Caller, job_id: str, request: CommandRequest) -> C
         exec_commands.insert(tx, command)
         # The program only: its arguments may contain secrets.
         detail = {"owner": job.owner, "worker": replica.worker, "program": request.argv[0][:100]}
-        by = {"actor": caller.user_id, "source": caller.source}
-        audit.record(tx, at=now, **by, action="job.exec", target=job.id, detail=detail)
+        record(tx, caller, now, "job.exec", job.id, detail)
         return command
 
     return deps.db.write(ask)
@@ -203,7 +203,9 @@ def store(
     command = _own(deps, node, command_id)
     if command.ended_at is not None:
         return StreamAnswer(size=offset + len(data), window=output.WINDOW, left=command.left)
-    _note_brought(deps, command)
+    now = deps.clock()
+    if abs(now - (command.brought_at or command.created_at)) >= HELD_EVERY:
+        deps.db.write(lambda tx: exec_commands.record_brought(tx, command.id, now), durable=False)
     size, space = output.append(deps, command, stream, offset, data)
     if data:
         deps.hub.notify("command", command.id)
@@ -281,20 +283,13 @@ def _get(deps: Deps, command_id: str) -> Command:
     return found
 
 
-def _note_brought(deps: Deps, command: Command) -> None:
-    now = deps.clock()
-    if abs(now - (command.brought_at or command.created_at)) >= HELD_EVERY:
-        deps.db.write(lambda tx: exec_commands.record_brought(tx, command.id, now), durable=False)
-
-
 def _is_given_up(tx: Tx, deps: Deps, command: Command) -> bool:
     """Whether its end will never be reported: its worker has ended and its agent is gone."""
     attempt = attempts.attempt_of(tx, command.replica)
     if attempt is None:
         return True
     replica = next(one for one in attempt.replicas if one.id == command.replica)
-    over_at = replica.exit.finished_at if replica.exit else None
-    over_at = over_at or attempt.ended_at
+    over_at = (replica.exit.finished_at if replica.exit else None) or attempt.ended_at
     if not replica.over or over_at is None:
         return False
     return deps.clock() - max(over_at, command.brought_at or over_at) > GIVEN_UP

@@ -20,7 +20,7 @@ from paddlecloud.model.errors import Conflict, NotFound
 from paddlecloud.model.files.layout import log_directory, log_file, output_root
 from paddlecloud.model.files.path_rules import means
 from paddlecloud.model.files.snapshot import Entry, EntryKind, check_path
-from paddlecloud.model.jobs.job import Job, Replica
+from paddlecloud.model.jobs.job import Job
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.schemas.files import FileRow
 from paddlecloud.server.services.files import snapshots
@@ -267,15 +267,12 @@ def _empty_logs(deps: Deps, job: Job) -> dict[str, datetime]:
         return {}
     attempt = deps.db.read(lambda tx: attempts.get_attempt(tx, job.id, job.attempt))
     return {
-        log_file(job.id, replica.worker): _ended_at(replica, job)
+        log_file(job.id, replica.worker): (replica.exit.finished_at if replica.exit else None)
+        or job.finished_at
+        or job.created_at
         for replica in (attempt.replicas if attempt else ())
         if replica.over
     }
-
-
-def _ended_at(replica: Replica, job: Job) -> datetime:
-    ended = replica.exit.finished_at if replica.exit else None
-    return ended or job.finished_at or job.created_at
 
 
 def listings(deps: Deps, job: Job) -> dict[str, Listed]:
@@ -298,11 +295,8 @@ def _version(job: Job, path: str, stat: Stat) -> str:
 def _is_log(path: str) -> bool:
     """Whether it is the stdout and stderr of a worker, which only grows."""
     above, _, name = path.rpartition("/")
-    return above.split("/")[0] == "log" and name.endswith(".log") and _is_ours(above)
-
-
-def _is_ours(above: str) -> bool:
-    return above == "log" or (above.count("/") == 1 and above.startswith("log/attempt-"))
+    is_ours = above == "log" or (above.count("/") == 1 and above.startswith("log/attempt-"))
+    return is_ours and name.endswith(".log")
 
 
 def _submitted(job: Job, entries: Iterable[Entry]) -> Iterator[FileRow]:

@@ -66,7 +66,10 @@ def collect(deps: Deps) -> Collected:
     """Delete expired jobs and unused files; files before the rows that reference them."""
     now = deps.clock()
     deps.db.write(lambda tx: agents.delete_silent(tx, now - SILENT_AGENTS), durable=False)
-    _delete_audit(deps, now)
+    kept = deps.settings.retention.audit
+    delete_batch = partial(audit.delete_old, before=now - kept, limit=AUDIT_BATCH)
+    while kept and deps.db.write(delete_batch, durable=False):
+        pass
     finished = _finished_jobs(deps)
     unused = _unused_files(deps)
     if isinstance(deps.store, CanSweep):
@@ -120,13 +123,6 @@ def _await_agents(deps: Deps, job: Job) -> None:
             if cursor is None or cursor >= order:
                 break
             _pause()
-
-
-def _delete_audit(deps: Deps, now: datetime) -> None:
-    kept = deps.settings.retention.audit
-    delete_batch = partial(audit.delete_old, before=now - kept, limit=AUDIT_BATCH)
-    while kept and deps.db.write(delete_batch, durable=False):
-        pass
 
 
 def _finished_jobs(deps: Deps) -> Collected:

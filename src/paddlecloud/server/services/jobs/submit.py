@@ -25,6 +25,7 @@ from paddlecloud.server.deps import Deps
 from paddlecloud.server.events import SCHEDULE_CHANNEL
 from paddlecloud.server.http.executors import in_bucket_thread, in_long_thread, in_thread
 from paddlecloud.server.schemas.jobs import SubmitAnswer, SubmitRequest, ValidateAnswer
+from paddlecloud.server.schemas.transfer import PrivateFilesAnswer
 from paddlecloud.server.services.accounts import quota
 from paddlecloud.server.services.jobs import _git_diff as git_diff
 from paddlecloud.server.services.jobs import views
@@ -149,12 +150,16 @@ def find_earlier(deps: Deps, owner: str, request: SubmitRequest) -> Job | None:
     return deps.db.read(lambda tx: _find_earlier(tx, owner, request))
 
 
-def list_private_files(deps: Deps, owner: str, request: SubmitRequest) -> buckets.Listed:
+def list_private_files(deps: Deps, owner: str, request: SubmitRequest) -> PrivateFilesAnswer:
     """The files that are in the user's bucket for a job whose own files are uploaded next. Raises
     whatever the job would be refused for now."""
     spec, _ = admit(deps, owner, request)
     deps.db.read(lambda tx: quota.check_submit(tx, deps, owner, spec))
-    return buckets.listed(deps, owner, spec, request)
+    found = buckets.listed(deps, owner, spec, request)
+    sizes = {entry.sha256: entry.size for entry in found.snapshot.entries}
+    return PrivateFilesAnswer(
+        files=[(path, sizes[name], tag) for name, (path, tag) in found.tags.items()]
+    )
 
 
 def _prepare_private(

@@ -162,8 +162,10 @@ def _try_to_copy(deps: Deps, row: rows.ToCopy, now: datetime) -> bool:
         return True
     name = bucket_name(job)
     quiet = deps.caches.silent_buckets.get(name)
-    if quiet is not None and now < quiet.until and not _began_since(job, quiet):
-        _note_trouble(deps, job, quiet.error, quiet.until)
+    # A job that got its files from the bucket since then shows that it responds again.
+    started = job.started_at
+    if quiet and now < quiet.until and (started is None or started <= quiet.since):
+        _record_problem(deps, job, quiet.error, quiet.until)
         return False
     try:
         with prompt_if(True):
@@ -176,16 +178,11 @@ def _try_to_copy(deps: Deps, row: rows.ToCopy, now: datetime) -> bool:
         if isinstance(error, Unreachable):
             due = fell_silent(deps, job, error)
         log.warning("logs of %s are not in its bucket yet: %s", job.id, error)
-        _note_trouble(deps, job, error, due)
+        _record_problem(deps, job, error, due)
     return True
 
 
-def _began_since(job: Job, quiet: SilentBucket) -> bool:
-    """Whether a job got its files from the bucket since then: it responds again."""
-    return job.started_at is not None and job.started_at > quiet.since
-
-
-def _note_trouble(deps: Deps, job: Job, error: PaddleCloudError, due: datetime) -> None:
+def _record_problem(deps: Deps, job: Job, error: PaddleCloudError, due: datetime) -> None:
     own = {"bos_url": job.spec.bos_url}  # the error may be that of another job of this bucket
     reason = caused("private_logs_wait", error.code, {**error.params, **own}, **own)
     deps.db.write(lambda tx: rows.record_problem(tx, job.id, reason, due))
