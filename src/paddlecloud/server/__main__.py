@@ -51,7 +51,7 @@ from paddlecloud.server.loops import (
 )
 from paddlecloud.server.loops.runner import Runner
 from paddlecloud.server.services.accounts import embedded_accounts
-from paddlecloud.server.settings import Origins, Settings, read_with_origins
+from paddlecloud.server.settings import Settings, read_with_origins
 
 if TYPE_CHECKING:
     import ssl
@@ -129,17 +129,13 @@ def _run(home: Path, settings_file: Path | None, *, fresh: bool) -> None:
     if held is None:
         raise Refused("server_runs_already", home=str(home))
     settings, origins = read_with_origins(home, settings_file, os.environ)
-    _drop_secrets(origins)
-    own = home / "server.toml"
-    serve(settings, settings_file or (own if own.exists() else None), held, fresh=fresh)
-
-
-def _drop_secrets(origins: Origins) -> None:
-    """Secrets from the environment are not for the agent, which inherits it."""
     for origin in origins.values():
+        # Secrets from the environment are not for the agent, which inherits it.
         kind, _, name = origin.partition(" ")
         if kind == "env":
             os.environ.pop(name, None)
+    own = home / "server.toml"
+    serve(settings, settings_file or (own if own.exists() else None), held, fresh=fresh)
 
 
 def serve(

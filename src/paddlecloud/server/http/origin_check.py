@@ -34,12 +34,11 @@ class OriginCheck:
         if site is not None and site not in _OWN_PAGES:
             raise Unauthenticated("auth_cross_site", origin=_shown(headers.get("origin", site)))
         origin = headers.get("origin")
-        if origin is not None and not self._is_own(origin, host):
-            raise Unauthenticated("auth_cross_site", origin=_shown(origin))
-
-    def _is_own(self, origin: str, host: str) -> bool:
-        scheme, _, place = origin.lower().partition("://")
-        return scheme in ("http", "https") and place in (host.lower(), self._public) and place != ""
+        if origin is not None:
+            scheme, _, place = origin.lower().partition("://")
+            is_own = place != "" and place in (host.lower(), self._public)
+            if not is_own or scheme not in ("http", "https"):
+                raise Unauthenticated("auth_cross_site", origin=_shown(origin))
 
 
 def is_any_address(host: str) -> bool:

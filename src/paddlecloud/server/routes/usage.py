@@ -12,9 +12,9 @@ router = Router()
 
 @router.get("/api/v1/jobs/{job_id}/usage", "What a job's workers use now")
 def of_job(deps: Deps, call: Call) -> UseAnswer:
-    return UseAnswer(workers=live_usage.of_job(deps, call.caller, call.path["job_id"]))
+    return live_usage.of_job(deps, call.caller, call.path["job_id"])
 
 
 @router.get("/api/v1/usage", "What your running jobs use now")
 def mine(deps: Deps, call: Call) -> UseAnswer:
-    return UseAnswer(workers=live_usage.of_owner(deps, call.caller.user_id))
+    return live_usage.of_owner(deps, call.caller.user_id)

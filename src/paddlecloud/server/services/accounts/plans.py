@@ -10,7 +10,7 @@ from datetime import date, datetime, timedelta
 from msgspec import UNSET
 
 from paddlecloud.db.engine.base import Tx
-from paddlecloud.db.tables import audit, jobs, usage, users
+from paddlecloud.db.tables import jobs, usage, users
 from paddlecloud.db.tables.usage import Run
 from paddlecloud.model.errors import Invalid, NotFound
 from paddlecloud.model.policy.priority import CLASSES
@@ -38,6 +38,7 @@ from paddlecloud.server.schemas.quota import (
     UsageAnswer,
 )
 from paddlecloud.server.services.accounts import quota
+from paddlecloud.server.services.accounts.audit import record
 from paddlecloud.server.services.jobs.views import iso
 
 AS_THE_PLAN = "plan"
@@ -109,15 +110,7 @@ def change(deps: Deps, caller: Caller, user_id: str, asked: QuotaChange) -> Quot
             plan = known(deps, asked.plan)
         limits = _with(limits, asked.limits)
         usage.set_plan(tx, user_id, plan, limits)
-        audit.record(
-            tx,
-            at=now,
-            actor=caller.user_id,
-            source=caller.source,
-            action="quota.set",
-            target=user_id,
-            detail={"plan": plan, **limits},
-        )
+        record(tx, caller, now, "quota.set", user_id, {"plan": plan, **limits})
         notify_change(tx, user_id)
         return _overview(tx, deps, user_id, now)
 

@@ -13,12 +13,13 @@ from typing import Any
 
 from paddlecloud.backends.base import backend_type
 from paddlecloud.db.engine.base import Database, Tx
-from paddlecloud.db.tables import attempts, audit, pools
+from paddlecloud.db.tables import attempts, pools
 from paddlecloud.db.tables.pools import StoredPool
 from paddlecloud.model.errors import Conflict, NotFound
 from paddlecloud.server import secrets
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.auth import Caller
+from paddlecloud.server.services.accounts.audit import record
 from paddlecloud.server.settings import PoolSettings, Settings
 from paddlecloud.server.settings.load import read_pool
 
@@ -30,7 +31,8 @@ def create(deps: Deps, caller: Caller, name: str, options: Mapping[str, Any]) ->
     pool = read_pool(name, options)
     if any(each.name == name for each in deps.settings.pool_list):
         raise Conflict("pool_exists", pool=name)
-    hidden = _secret_keys(pool.kind)
+    own = fields(backend_type(pool.kind).settings)
+    hidden = {item.name for item in own if "Secret" in str(item.type)}
     plain = {key: value for key, value in options.items() if key not in hidden}
     secret = {key: value for key, value in options.items() if key in hidden}
     sealed = None
@@ -43,7 +45,7 @@ def create(deps: Deps, caller: Caller, name: str, options: Mapping[str, Any]) ->
         row = StoredPool(name=name, options=plain, sealed=sealed)
         if not pools.add(tx, row, now, caller.user_id):
             raise Conflict("pool_exists", pool=name)
-        _record(tx, deps, caller, "pool.create", name, {"kind": pool.kind})
+        record(tx, caller, now, "pool.create", name, {"kind": pool.kind})
 
     deps.db.write(store)
     return pool
@@ -57,7 +59,7 @@ def delete(deps: Deps, caller: Caller, name: str) -> None:
             raise Conflict("pool_in_use", pool=name)
         if not pools.delete(tx, name):
             raise NotFound("pool_unknown", pool=name[:100])
-        _record(tx, deps, caller, "pool.delete", name, {})
+        record(tx, caller, deps.clock(), "pool.delete", name, {})
 
     deps.db.write(remove)
 
@@ -77,24 +79,5 @@ def stored_pools(
     return tuple(found)
 
 
-def _secret_keys(kind: str) -> set[str]:
-    own = fields(backend_type(kind).settings)
-    return {item.name for item in own if "Secret" in str(item.type)}
-
-
 def _context(name: str) -> bytes:
     return f"pool:{name}".encode()
-
-
-def _record(
-    tx: Tx, deps: Deps, caller: Caller, action: str, target: str, detail: audit.Detail
-) -> None:
-    audit.record(
-        tx,
-        at=deps.clock(),
-        actor=caller.user_id,
-        source=caller.source,
-        action=action,
-        target=target,
-        detail=detail,
-    )

@@ -160,7 +160,7 @@ class NewOutput:
 
 
 def read_output(deps: Deps, command_id: str, offsets: Mapping[str, int]) -> NewOutput:
-    command = _get(deps, command_id)
+    command = output.get_command(deps, command_id)
     give_up(deps, command)
     found = {name: output.read(deps, command, name, offsets[name], FRAME) for name in STREAMS}
     return NewOutput(out=found["out"], err=found["err"], command=command)
@@ -169,7 +169,7 @@ def read_output(deps: Deps, command_id: str, offsets: Mapping[str, int]) -> NewO
 def is_taken(deps: Deps, command_id: str, offsets: Mapping[str, int]) -> bool:
     """Whether nothing can be read there because another reader has taken it."""
     try:
-        output.check(_get(deps, command_id), offsets)
+        output.check(output.get_command(deps, command_id), offsets)
     except Conflict:
         return True
     return False
@@ -270,15 +270,8 @@ def _worker(attempt: Attempt | None, job: Job, wanted: str | None) -> Replica:
 
 
 def _own(deps: Deps, node: str, command_id: str) -> Command:
-    found = _get(deps, command_id)
+    found = output.get_command(deps, command_id)
     if found.node != node:
-        raise NotFound("exec_unknown", job_id="", command=command_id[:100])
-    return found
-
-
-def _get(deps: Deps, command_id: str) -> Command:
-    found = deps.db.read(lambda tx: exec_commands.get(tx, command_id))
-    if found is None:
         raise NotFound("exec_unknown", job_id="", command=command_id[:100])
     return found
 

@@ -100,20 +100,15 @@ def size(deps: Deps, command_id: str, stream: str) -> int:
 
 
 def _measured(deps: Deps, command_id: str, stream: str) -> tuple[Command, int]:
-    command = _get(deps, command_id)
+    command = get_command(deps, command_id)
     while True:
-        found = _sum(deps, command, stream)
-        again = _get(deps, command_id)
+        number = _kept_from(command, stream) // SEGMENT
+        while (part := deps.logs.size(path_of(command, stream, number))) == SEGMENT:
+            number += 1
+        again = get_command(deps, command_id)
         if again.taken.get(stream) == command.taken.get(stream):
-            return again, found
+            return again, number * SEGMENT + part
         command = again
-
-
-def _sum(deps: Deps, command: Command, stream: str) -> int:
-    number = _kept_from(command, stream) // SEGMENT
-    while (part := deps.logs.size(path_of(command, stream, number))) == SEGMENT:
-        number += 1
-    return number * SEGMENT + part
 
 
 def _is_one_file(deps: Deps, command: Command, stream: str) -> bool:
@@ -125,7 +120,7 @@ def _kept_from(command: Command, stream: str) -> int:
     return command.taken.get(stream, 0) // SEGMENT * SEGMENT
 
 
-def _get(deps: Deps, command_id: str) -> Command:
+def get_command(deps: Deps, command_id: str) -> Command:
     found = deps.db.read(lambda tx: exec_commands.get(tx, command_id))
     if found is None:
         raise NotFound("exec_unknown", job_id="", command=command_id[:100])

@@ -14,7 +14,7 @@ from paddlecloud.model.jobs.job import Job, Replica, ReplicaState, Role
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.auth import Caller
 from paddlecloud.server.schemas.agent import UseNote
-from paddlecloud.server.schemas.exec_usage import UseRow
+from paddlecloud.server.schemas.exec_usage import UseAnswer, UseRow
 from paddlecloud.server.services.jobs import queries
 from paddlecloud.server.services.jobs.views import use_view
 
@@ -38,7 +38,7 @@ def take_in(tx: Tx, notes: Mapping[str, UseNote], now: datetime) -> None:
     live_usage.save(tx, uses)
 
 
-def of_job(deps: Deps, caller: Caller, job_id: str) -> list[UseRow]:
+def of_job(deps: Deps, caller: Caller, job_id: str) -> UseAnswer:
     """Every worker of the current attempt, running or ended."""
     job = queries.get(deps, caller, job_id)
 
@@ -48,10 +48,11 @@ def of_job(deps: Deps, caller: Caller, job_id: str) -> list[UseRow]:
         return (attempt.replicas if attempt else ()), uses
 
     replicas, uses = deps.db.read(read)
-    return [_row_of(deps, job, replica, uses.get(replica.id)) for replica in replicas]
+    workers = [_row_of(deps, job, replica, uses.get(replica.id)) for replica in replicas]
+    return UseAnswer(workers=workers)
 
 
-def of_owner(deps: Deps, owner: str) -> list[UseRow]:
+def of_owner(deps: Deps, owner: str) -> UseAnswer:
     """Every placed worker of this user, newest job first."""
 
     def read(tx: Tx) -> tuple[list[ReplicaUse], dict[str, Job]]:
@@ -61,7 +62,8 @@ def of_owner(deps: Deps, owner: str) -> list[UseRow]:
         return rows, {job.id: job for job in found}
 
     rows, known = deps.db.read(read)
-    return [_row(deps, known[row.job_id], row) for row in rows if row.job_id in known]
+    workers = [_row(deps, known[row.job_id], row) for row in rows if row.job_id in known]
+    return UseAnswer(workers=workers)
 
 
 def _row_of(deps: Deps, job: Job, replica: Replica, use: Use | None) -> UseRow:
