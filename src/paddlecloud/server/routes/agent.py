@@ -96,7 +96,7 @@ def manifest(deps: Deps, call: Call) -> Response:
     media=BYTES,
 )
 async def blob(deps: Deps, call: Call, _request: Request) -> Response:
-    return await _answer(deps, call, call.query.replica, _blob)
+    return await _in_store_thread(deps, call, call.query.replica, _blob)
 
 
 @router.get(
@@ -105,7 +105,7 @@ async def blob(deps: Deps, call: Call, _request: Request) -> Response:
     access=Access.AGENT,
 )
 async def outputs_before(deps: Deps, call: Call, _request: Request) -> OutputsAnswer:
-    return await _answer(deps, call, call.path["replica"], _outputs_before)
+    return await _in_store_thread(deps, call, call.path["replica"], _outputs_before)
 
 
 @router.get(
@@ -116,16 +116,16 @@ async def outputs_before(deps: Deps, call: Call, _request: Request) -> OutputsAn
 )
 async def output_before(deps: Deps, call: Call, _request: Request) -> Response:
     """One of these files, followed by its sha256, which is not known before it was read."""
-    return await _answer(deps, call, call.path["replica"], _output_before)
+    return await _in_store_thread(deps, call, call.path["replica"], _output_before)
 
 
-async def _answer(deps: Deps, call: Call, replica: str, work: Work[T]) -> T:
+async def _in_store_thread(deps: Deps, call: Call, replica: str, work: Work[T]) -> T:
     """In a thread for disks, or for buckets if the files are in one."""
-    job, found = await in_thread(_near, deps, call, replica, work)
+    job, found = await in_thread(_if_near, deps, call, replica, work)
     return await for_agent(job, work, deps, call, job) if found is None else found
 
 
-def _near(deps: Deps, call: Call, replica: str, work: Work[T]) -> tuple[Job, T | None]:
+def _if_near(deps: Deps, call: Call, replica: str, work: Work[T]) -> tuple[Job, T | None]:
     job = assignment.live(deps, call.caller.node, replica).job
     near = job_files.are_near(deps, job)
     return job, work(deps, call, job) if near else None
