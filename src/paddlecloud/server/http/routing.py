@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass
 from enum import StrEnum
 from inspect import iscoroutinefunction
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypedDict, TypeVar, Unpack, get_type_hints
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -86,32 +86,53 @@ class Route:
         return self.method != "GET"
 
 
+class RouteOptions(TypedDict, total=False):
+    """Fields of a `Route` that its decorator takes."""
+
+    access: Access
+    body: type
+    query: type
+    answer: type
+    media: str
+    admin: bool
+    status: int
+    long: bool
+
+
 class Router:
     """Collects the routes of a module: its methods are decorators of the functions that answer."""
 
     def __init__(self) -> None:
         self.routes: list[Route] = []
 
-    def get(self, path: str, summary: str, **options: Any) -> Callable[[Handler], Handler]:
+    def get(
+        self, path: str, summary: str, **options: Unpack[RouteOptions]
+    ) -> Callable[[Handler], Handler]:
         return self._adder("GET", path, summary, options)
 
-    def post(self, path: str, summary: str, **options: Any) -> Callable[[Handler], Handler]:
+    def post(
+        self, path: str, summary: str, **options: Unpack[RouteOptions]
+    ) -> Callable[[Handler], Handler]:
         return self._adder("POST", path, summary, options)
 
-    def put(self, path: str, summary: str, **options: Any) -> Callable[[Handler], Handler]:
+    def put(
+        self, path: str, summary: str, **options: Unpack[RouteOptions]
+    ) -> Callable[[Handler], Handler]:
         return self._adder("PUT", path, summary, options)
 
     def _adder(
-        self, method: str, path: str, summary: str, options: dict[str, Any]
+        self, method: str, path: str, summary: str, options: RouteOptions
     ) -> Callable[[Handler], Handler]:
-        """`options` are fields of `Route`; the schema of the answer is what the function returns,
-        unless that is a Response."""
+        """The schema of the answer is what the function returns, unless that is a Response."""
 
         def add(handler: Handler) -> Handler:
             returned = get_type_hints(handler)["return"]
-            options.setdefault("answer", None if returned is Response else returned)
-            options["streaming" if iscoroutinefunction(handler) else "plain"] = handler
-            self.routes.append(Route(method=method, path=path, summary=summary, **options))
+            if returned is not Response:
+                options.setdefault("answer", returned)
+            which = "streaming" if iscoroutinefunction(handler) else "plain"
+            handlers: dict[str, Any] = {which: handler}
+            route = Route(method=method, path=path, summary=summary, **handlers, **options)
+            self.routes.append(route)
             return handler
 
         return add
