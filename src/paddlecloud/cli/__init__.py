@@ -22,12 +22,7 @@ def raise_interrupts() -> None:
         _signal.signal(_signal.SIGINT, _signal.default_int_handler)
 
 
-def _silence() -> bool:
-    raises = _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler
-    ours = bool(sys.argv) and sys.argv[0].endswith(_PROGRAM)
-    if ours and raises:
-        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
-    return ours and raises
-
-
-_silenced = _silence()
+_raises = _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler
+_silenced = _raises and bool(sys.argv) and sys.argv[0].endswith(_PROGRAM)
+if _silenced:
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)

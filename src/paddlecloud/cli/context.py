@@ -43,7 +43,7 @@ class Context:
             from paddlecloud.client.sdk import Client  # noqa: PLC0415 - not every command
 
             trace = self.out.message if self.debug else None
-            self._client = Client(self.config, note=self._note, trace=trace)
+            self._client = Client(self.config, note=self.out.say, trace=trace)
         return self._client
 
     @property
@@ -53,6 +53,3 @@ class Context:
     def close(self) -> None:
         if self._client is not None:
             self._client.close()
-
-    def _note(self, code: str, **params: object) -> None:
-        self.out.say(code, **params)

@@ -62,7 +62,11 @@ def command(described: Command, lang: str) -> str:
     lines = [f"{_word('usage', lang)}: {usage(described)}", "", pick(described.help, lang)]
     lines += ["", _word("options", lang)]
     for option in described.options:
-        lines += _option_lines(option, lang)
+        shown, text = spelling(option), explanation(option, lang)
+        if len(shown) > 24:
+            lines.append(f"  {shown}")
+            shown = ""
+        lines.append(f"  {shown:<24} {text}")
     lines += ["", _word("examples", lang)]
     lines += [f"  {example}" for example in described.examples]
     return "\n".join(lines)
@@ -112,13 +116,6 @@ def _choices(option: Option, text: str) -> list[str]:
     return [
         choice for choice in choices if choice.replace(" ", "_") not in choices or " " not in choice
     ]
-
-
-def _option_lines(option: Option, lang: str) -> list[str]:
-    shown, text = spelling(option), explanation(option, lang)
-    if len(shown) <= 24:
-        return [f"  {shown:<24} {text}"]
-    return [f"  {shown}", f"  {'':<24} {text}"]
 
 
 def _word(key: str, lang: str) -> str:

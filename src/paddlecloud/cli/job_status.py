@@ -99,9 +99,15 @@ class _States(threading.Thread):
         # `last` asks the server again, and raises its error.
         with suppress(PaddleCloudError):
             for job in self._client.changes(self._job_id):
-                if not job.final:
-                    self._change(job)
-                self._ended = job if job.final else None
+                if job.final:
+                    self._ended = job
+                    return
+                # Placed before and not now: its log is that of an earlier attempt.
+                waits_again = bool(job.view.get("attempts")) and not job.view.get("pool")
+                with self._lock:
+                    self._ahead = self._ahead and job.state in WAITING and not waits_again
+                    if not self._ahead:
+                        self._print(job.state, str(job.view.get("queue_reason") or ""))
 
     def job_wrote(self) -> None:
         """A job that writes to its log runs: the log may arrive before the state."""
@@ -109,12 +115,6 @@ class _States(threading.Thread):
             if self._printed[0] in ("", *WAITING):
                 self._ahead = True
                 self._print(RUNNING, "")
-
-    def _change(self, job: Job) -> None:
-        with self._lock:
-            self._ahead = self._ahead and job.state in WAITING and not _waits_again(job)
-            if not self._ahead:
-                self._print(job.state, str(job.view.get("queue_reason") or ""))
 
     def last(self, seconds: float) -> Job:
         """The job at its end. The log may have continued after the state that this thread read."""
@@ -128,8 +128,3 @@ class _States(threading.Thread):
         code = "watch_state_why" if reason else "watch_state"
         time = strftime("%H:%M:%S", localtime())
         self._out.say(code, time=time, state=self._out.error_state(state), reason=reason)
-
-
-def _waits_again(job: Job) -> bool:
-    """Whether it was placed before and is not now: its log is that of an earlier attempt."""
-    return bool(job.view.get("attempts")) and not job.view.get("pool")

@@ -27,7 +27,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     _fill_streams()
-    _speak_utf8()
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # names come in every script
     out = Output(language({}, os.environ), os.environ)
     code = _ended(lambda: run(words, out, os.environ), out)
     return code or _ended(lambda: _flushed(out), out)
@@ -109,13 +111,6 @@ def _is_nowhere() -> bool:
     return False
 
 
-def _speak_utf8() -> None:
-    """Names of jobs and files come in every script; a terminal that cannot show one shows `?`."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
-
-
 def _common_first(words: list[str]) -> list[str]:
     """`paddlecloud --json query_job X` is `paddlecloud query_job --json X`."""
     taken: list[str] = []
@@ -142,11 +137,8 @@ def _help(words: list[str], out: Output) -> int:
         command, _ = registry.find(named)
         out.line(cli_help.command(command, out.lang))
         return 0
-    if not words:
-        out.message(cli_help.program(out.lang))
-        return Invalid.exit_code
-    out.line(cli_help.program(out.lang))
-    return 0
+    (out.line if words else out.message)(cli_help.program(out.lang))
+    return 0 if words else Invalid.exit_code
 
 
 def _show(error: PaddleCloudError, out: Output) -> None:
@@ -160,13 +152,17 @@ def _show(error: PaddleCloudError, out: Output) -> None:
 
 def _crashed(error: Exception, out: Output, environ: Mapping[str, str]) -> int:
     import traceback  # noqa: PLC0415 - only a mistake of ours pays for it
+    from pathlib import Path  # noqa: PLC0415 - as above
 
     details = "".join(traceback.format_exception(error))
     kind = f"{type(error).__name__}: {error}".splitlines()[0][:200]
     if _wants_details(environ):
         out.message(details)
+    home = environ.get("PADDLECLOUD_HOME") or "~/.paddlecloud"
     try:
-        path = _save(details, environ)
+        path = Path(home).expanduser() / "cache" / "last-error.txt"
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.write_text(details, encoding="utf-8", errors="replace")
     except OSError:
         out.error("paddlecloud: " + out.text("crashed_unsaved", kind=kind))
     else:
@@ -179,13 +175,3 @@ def _wants_details(environ: Mapping[str, str]) -> bool:
         return environ.get("PADDLECLOUD_DEBUG") == "1" or resolve({}, environ).debug
     except PaddleCloudError:
         return False
-
-
-def _save(details: str, environ: Mapping[str, str]) -> str:
-    from pathlib import Path  # noqa: PLC0415 - only a mistake of ours pays for it
-
-    home = environ.get("PADDLECLOUD_HOME") or "~/.paddlecloud"
-    path = Path(home).expanduser() / "cache" / "last-error.txt"
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path.write_text(details, encoding="utf-8", errors="replace")
-    return str(path)

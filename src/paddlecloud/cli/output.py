@@ -148,15 +148,11 @@ class Output:
         except BrokenPipeError:
             raise
         except OSError as error:
-            raise self._lost(error) from error
-
-    def _lost(self, error: OSError) -> PaddleCloudError:
-        """What to raise when stdout takes nothing more, and is no pipe without a reader."""
-        discard(sys.stdout)
-        reason = error.strerror or str(error)
-        if self.accepted:
-            return PaddleCloudError("stdout_lost_job", reason=reason, job_id=self.accepted)
-        return PaddleCloudError("stdout_lost", reason=reason)
+            discard(sys.stdout)
+            code = "stdout_lost_job" if self.accepted else "stdout_lost"
+            params = {"job_id": self.accepted} if self.accepted else {}
+            reason = error.strerror or str(error)
+            raise PaddleCloudError(code, reason=reason, **params) from error
 
 
 class StatusLine:
@@ -270,9 +266,11 @@ def json_text(value: object, stream: TextIO, indent: int | None = None) -> str:
 
     text = dumps(value, ensure_ascii=False, indent=indent)
     encoding = (getattr(stream, "encoding", None) or "utf-8").lower().replace("_", "-")
-    if text.isascii() or (encoding in ("utf-8", "utf8") and _has_no_surrogate(text)):
-        return text
-    return dumps(value, indent=indent)
+    try:
+        text.encode("utf-8" if encoding in ("utf-8", "utf8") else "ascii")
+    except UnicodeEncodeError:
+        return dumps(value, indent=indent)
+    return text
 
 
 def discard(stream: TextIO) -> None:
@@ -352,14 +350,6 @@ def _aligned(
         for text, plain, space in zip(shown, row, widths, strict=True)
     ]
     return "  ".join(cells).rstrip()
-
-
-def _has_no_surrogate(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _paint(text: str, colour: str) -> str:

@@ -8,6 +8,8 @@ check their ranges.
 
 from __future__ import annotations
 
+import os
+
 from paddlecloud.model.errors import Invalid
 
 TYPE_CHECKING = False
@@ -123,7 +125,7 @@ def parse(command: Command, words: Sequence[str]) -> Args:
     words, others = _split(command, words)
     if "--help" in words or "-h" in words:
         return {"help": True}
-    args: Args = {option.name: _start(option) for option in command.options}
+    args: Args = {o.name: [] if o.kind == LIST else o.default for o in command.options}
     if command.rest:
         args[command.rest] = others
     given: set[str] = set()
@@ -167,10 +169,6 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     return found[0] if found else None
 
 
-def _start(option: Option) -> object:
-    return [] if option.kind == LIST else option.default
-
-
 def _take_option(command: Command, args: Args, given: set[str], word: str, rest: list[str]) -> None:
     spelling, equals, value = word.partition("=")
     if word[1] != "-" and word[2:].isdigit():
@@ -185,7 +183,8 @@ def _take_option(command: Command, args: Args, given: set[str], word: str, rest:
         args[option.name] = value != "0"
         return
     if not equals:
-        if not rest or _is_flag(command, rest[-1]):
+        # `--name --json` is a missing value; other words with a dash are values: `--start_cmd -x`.
+        if not rest or _find(command, rest[-1].partition("=")[0]) is not None:
             raise Invalid("flag_needs_value", flag=spelling, metavar=option.metavar)
         value = rest.pop()
     _set(option, args, given, spelling, value)
@@ -196,14 +195,6 @@ def _find(command: Command, spelling: str) -> Option | None:
         if spelling in option.spellings:
             return option
     return None
-
-
-def _is_flag(command: Command, word: str) -> bool:
-    """Whether a word is one of our options, so that `--name --json` is a missing value.
-
-    Other words with a dash are taken as the value: `--start_cmd -x` is valid.
-    """
-    return word.startswith("-") and _find(command, word.partition("=")[0]) is not None
 
 
 def _set(option: Option, args: Args, given: set[str], spelling: str, value: str) -> None:
@@ -228,16 +219,10 @@ def _typed(option: Option, spelling: str, value: str) -> object:
     if option.choices and value not in option.choices:
         known = ", ".join(option.choices)
         raise Invalid("flag_choice", flag=spelling, value=value or _EMPTY, choices=known)
-    return _at_home(value) if option.completes else value
-
-
-def _at_home(path: str) -> str:
-    """A shell leaves the `~` of `--files=~/job` alone."""
-    if path != "~" and not path.startswith("~/"):
-        return path
-    import os  # noqa: PLC0415 - loaded long since; only here it is needed
-
-    return os.path.expanduser(path)  # noqa: PTH111 - importing pathlib costs 15 ms
+    if option.completes and (value == "~" or value.startswith("~/")):
+        # A shell leaves the `~` of `--files=~/job` alone.
+        return os.path.expanduser(value)  # noqa: PTH111 - importing pathlib costs 15 ms
+    return value
 
 
 def _set_operand(command: Command, args: Args, given: set[str], word: str) -> None:

@@ -38,8 +38,11 @@ class ScanStatusLine(threading.Thread):
         wait = self._delay
         while not self._over.wait(wait):
             with self._lock:
-                if not self._over.is_set() and self._scan_progress.files:
-                    self._draw()
+                count, total = self._scan_progress.files, self._scan_progress.bytes
+                if not self._over.is_set() and count:
+                    code = "reading_one" if count == 1 else "reading_files"
+                    text = self._out.text(code, count=f"{count:,}", size=size(total))
+                    self._out.status.draw(text)
             wait = PACE
 
     def stop(self) -> None:
@@ -47,8 +50,3 @@ class ScanStatusLine(threading.Thread):
             if not self._over.is_set():
                 self._over.set()
                 self._out.status.draw("")
-
-    def _draw(self) -> None:
-        count, total = self._scan_progress.files, self._scan_progress.bytes
-        code = "reading_one" if count == 1 else "reading_files"
-        self._out.status.draw(self._out.text(code, count=f"{count:,}", size=size(total)))

@@ -91,7 +91,12 @@ def ensure(
     and only one that crashed is started again.
     """
     _reap()
-    _make_folder(home)
+    try:
+        # One by one: the mode is for the last directory of a path only.
+        for path in (home, os.path.join(home, "server")):
+            os.makedirs(path, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise _unusable(home, error) from error
     with _Held(_file(home, "start.lock")):
         known = read_info(home)
         gone = known.get("boot", "")
@@ -158,13 +163,20 @@ def stop(home: str, deadline: float = STOP_DEADLINE) -> bool:
         return False
     info = read_info(home)
     signalled = False
-    while is_alive(home) and (not signalled or _same_start(home, info)):
+    while is_alive(home):
+        if signalled and read_info(home).get("boot") not in (None, info["boot"]):
+            break  # another client has started the next one
         if monotonic() > until:
             raise Unreachable("server_does_not_stop", home=home, seconds=f"{deadline:g}")
         if not signalled:
             # While it starts or stops there is no valid server.json: read it again.
             info = read_info(home)
-            signalled = bool(info) and _holds_lock(info, home) and _signal(info["pid"], SIGTERM)
+            if info and _holds_lock(info, home):
+                try:
+                    os.kill(info["pid"], SIGTERM)
+                    signalled = True
+                except ProcessLookupError:
+                    pass
         _reap()
         sleep(0.01)
     _bury(info, until)
@@ -173,32 +185,13 @@ def stop(home: str, deadline: float = STOP_DEADLINE) -> bool:
 
 def status(home: str) -> dict[str, object]:
     """What `server status` prints; starts nothing."""
-    info = read_info(home)
-    if not is_alive(home):
-        return {"ready": False, "url": None, "pid": None, "version": None}
+    info = read_info(home) if is_alive(home) else {}
     ready = bool(info) and answers(info)
-    return {
-        "ready": ready,
-        "url": info.get("url"),
-        "pid": info.get("pid"),
-        "version": info.get("version"),
-    }
+    return {"ready": ready, **{key: info.get(key) for key in ("url", "pid", "version")}}
 
 
 def log_path(home: str) -> str:
     return _file(home, "server.log")
-
-
-def _signal(pid: int, number: int) -> bool:
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def _same_start(home: str, info: Mapping[str, Any]) -> bool:
-    return read_info(home).get("boot") in (None, info["boot"])
 
 
 def _read_json(path: str) -> dict[str, Any]:
@@ -212,15 +205,6 @@ def _read_json(path: str) -> dict[str, Any]:
 
 def _file(home: str, name: str) -> str:
     return os.path.join(home, "server", name)
-
-
-def _make_folder(home: str) -> None:
-    try:
-        # One by one: the mode is for the last directory of a path only.
-        for path in (home, os.path.join(home, "server")):
-            os.makedirs(path, mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise _unusable(home, error) from error
 
 
 def _unusable(path: str, error: OSError) -> Refused:
@@ -325,7 +309,7 @@ def check_installed() -> None:
 
 def _start(home: str, environ: Mapping[str, str], gone: str, words: list[str]) -> Endpoint:
     """Start a server. One that was ended by a signal logged no reason: it is started again."""
-    log_size = _size(log_path(home))
+    log_size = os.stat(log_path(home)).st_size if os.path.exists(log_path(home)) else 0
     for _ in range(START_TRIES):
         process = _spawn(home, environ, words)
         found = _wait_for(home, process, gone)
@@ -392,21 +376,16 @@ def _wait_for(
     """
     until = monotonic() + START_DEADLINE
     while True:
-        endpoint = _ready(home, gone)
-        if endpoint is not None:
-            return endpoint
+        info = read_info(home)
+        if info and info["boot"] != gone and answers(info):
+            endpoint = _endpoint(home, info)
+            if endpoint is not None:
+                return endpoint
         if (process is None or process.poll() is not None) and not is_alive(home):
             return None
         if monotonic() > until:
             raise Unreachable("server_not_ready", seconds=f"{START_DEADLINE:g}", log=log_path(home))
         sleep(0.005)
-
-
-def _ready(home: str, gone: str) -> Endpoint | None:
-    info = read_info(home)
-    if not info or info["boot"] == gone or not answers(info):
-        return None
-    return _endpoint(home, info)
 
 
 def _endpoint(home: str, info: Mapping[str, Any]) -> Endpoint | None:
@@ -422,33 +401,22 @@ def _died(home: str, code: int, log_size: int) -> Refused:
 
     On a full disk it could not log the reason, so the disk is checked first.
     """
+    from contextlib import suppress  # noqa: PLC0415 - only a failed start needs it
+
     last = "".join(last_lines(log_path(home), 1, log_size)).strip()
-    reason = _why_unwritable(home, _PAGE if last else _START_SPACE)
-    if reason:
-        return Refused("server_files_unusable", home=home, reason=reason)
-    if not last:
-        return Refused("server_died_silently", code=code, log=log_path(home))
-    return Refused("server_died", code=code, last=last, log=log_path(home))
-
-
-def _why_unwritable(home: str, size: int) -> str:
-    """The error for a file of this size in the home; empty if it can be written."""
     scratch = _file(home, "probe.new")
     try:
         with open(scratch, "wb") as file:
-            file.write(bytes(size))
+            file.write(bytes(_PAGE if last else _START_SPACE))
     except OSError as error:
-        return error.strerror or str(error)
+        reason = error.strerror or str(error)
+        return Refused("server_files_unusable", home=home, reason=reason)
     finally:
-        _remove(scratch)
-    return ""
-
-
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        return
+        with suppress(OSError):
+            os.unlink(scratch)
+    if not last:
+        return Refused("server_died_silently", code=code, log=log_path(home))
+    return Refused("server_died", code=code, last=last, log=log_path(home))
 
 
 def last_lines(path: str, count: int, begin: int = 0, size: int | None = None) -> list[str]:
@@ -464,13 +432,6 @@ def last_lines(path: str, count: int, begin: int = 0, size: int | None = None) -
         return []
     lines = [line for line in text.splitlines() if line.strip()]
     return lines[-count:] if count else []
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0
 
 
 def _holds_lock(info: Mapping[str, Any], home: str) -> bool:

@@ -117,8 +117,11 @@ class Client:
         #: The environment of the person: what an embedded server and its jobs may take from it.
         self.environ: Mapping[str, str] = os.environ
         if config is None or isinstance(config, str):
+            from paddlecloud.client.config.resolve import resolve  # noqa: PLC0415 - the command line did
+
             given = {"config": config, "host": host, "port": port, "ak": ak, "sk": sk}
-            config = _resolve(given, self.environ)
+            flags = {name: str(value) for name, value in given.items() if value is not None}
+            config = resolve(flags, self.environ)
         self.config = config
         #: Called as `note(code, **params)` for what takes long and what a submit found.
         self.note = note
@@ -376,9 +379,8 @@ class Client:
 
     def set_quota(self, user: str, **wanted: Any) -> dict[str, Any]:
         """Change `plan` (None: the default) or `limits` (a dict) of a user; for admins."""
-        return self.transport.post(
-            _quota_of(user), wanted, schema=response_schemas.QUOTA, idempotent=True
-        )
+        schema = response_schemas.QUOTA
+        return self.transport.post(_quota_of(user), wanted, schema=schema, idempotent=True)
 
     def plans(self) -> list[dict[str, Any]]:
         """The plans that the server's settings have; for admins."""
@@ -445,10 +447,3 @@ def server_url(config: Config) -> str:
     """The address of a remote server."""
     name = f"[{config.host}]" if ":" in config.host else config.host
     return f"{config.scheme}://{name}:{config.port}"
-
-
-def _resolve(given: Mapping[str, object], environ: Mapping[str, str]) -> Config:
-    from paddlecloud.client.config.resolve import resolve  # noqa: PLC0415 - the command line resolved it
-
-    flags = {name: str(value) for name, value in given.items() if value is not None}
-    return resolve(flags, environ)

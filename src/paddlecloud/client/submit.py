@@ -13,7 +13,7 @@ from paddlecloud.client import response_schemas
 from paddlecloud.client.file_names import few, shown
 from paddlecloud.client.scan import git as scan_git
 from paddlecloud.client.scan.walk import scan as scanned
-from paddlecloud.client.upload.blobs import upload
+from paddlecloud.client.upload.blobs import unheard, upload
 from paddlecloud.client.upload.local_handoff import LocalHandoff
 from paddlecloud.model.errors import (
     Conflict,
@@ -60,10 +60,6 @@ _MARKS = (
 )
 
 
-def unheard(code: str, **params: object) -> None:
-    """A `note` that does nothing."""
-
-
 def submit(
     client: Client,
     parameters: Mapping[str, Any],
@@ -105,7 +101,12 @@ class Submit:
         self._scan_progress = scan_progress
         self._accepted = accepted
         self._skipped = skipped or progress
-        self._keys = _private_keys(client, spec)
+        self._keys: dict[str, str] = {}
+        """Those of the user's bucket, for a job with private storage."""
+        if not spec["public_bos"]:
+            from paddlecloud.client.upload import user_bucket  # noqa: PLC0415 - few jobs need it
+
+            self._keys = user_bucket.keys_for(client, spec["bos_url"])
         self._git: scan_git.Inspection | None = None
         self._is_validated = False
         self._unanswered = 0
@@ -128,7 +129,9 @@ class Submit:
             except Conflict as error:
                 if error.code != "files_changed":
                     raise
-                path = _from(directory, str(error.params["path"]))
+                # Relative to the directory, as in all messages about files.
+                above = os.path.abspath(directory).rstrip("/")  # noqa: PTH100 - pathlib costs 8 ms
+                path = str(error.params["path"]).removeprefix(f"{shown(above)}/")
                 if not tries_left:
                     raise Conflict("files_changed", path=path) from None
                 self._note("files_read_again", path=path)
@@ -153,7 +156,14 @@ class Submit:
         with LocalHandoff(transport, near=self._client.config.embedded) as handoff:
             found = self._scanned(directory, handoff)
             request = self._request_for(found, snapshot=found.id)
-            report_found = _once(found, self._note)
+            unreported = [*found.notes]
+
+            def report_found() -> None:
+                """Once nothing is left that could make the scan start again."""
+                while unreported:
+                    code, params = unreported.pop(0)
+                    self._note(code, **params)
+
             if not self._is_validated and self._validate(request):
                 answer = self._post(request)
                 report_found()
@@ -259,52 +269,24 @@ class Submit:
                 policy=retry.ONCE,
             )
         except PaddleCloudError as error:
-            if _is_refusal(error):
+            # A refusal holds for every attempt; a proxy that timed out has refused nothing.
+            if error.said is None:
+                is_refusal = (
+                    error.code == "unknown_answer" and int(str(error.params["status"])) < 500
+                )
+            else:
+                is_refusal = not isinstance(error, Retry | Internal)
+            if is_refusal:
                 self._unanswered = 0
             elif error.said is not None and isinstance(error, Retry) and error.code != _UNSURE:
                 self._unanswered -= 1
             raise
 
 
-def _is_refusal(error: PaddleCloudError) -> bool:
-    """Whether it holds for every attempt; a proxy that timed out has refused nothing."""
-    if error.said is not None:
-        return not isinstance(error, Retry | Internal)
-    return error.code == "unknown_answer" and int(str(error.params["status"])) < 500
-
-
-def _private_keys(client: Client, spec: Mapping[str, object]) -> dict[str, str]:
-    """The keys that a request for a job with private storage carries; nothing for others."""
-    if spec["public_bos"]:
-        return {}
-    from paddlecloud.client.upload import user_bucket  # noqa: PLC0415 - few jobs need it
-
-    return user_bucket.keys_for(client, spec["bos_url"])
-
-
 def _request(spec: Mapping[str, object], diff: str = "") -> dict[str, object]:
     """The request for a new job."""
     request: dict[str, object] = {"spec": spec, "idempotency_key": os.urandom(16).hex()}
     return {**request, "diff": diff} if diff else request
-
-
-def _once(found: Scan, note: Note) -> Callable[[], None]:
-    """A function that reports what was found, when it is first called. Before that the directory
-    may have to be read again, and each reading would report files that no job gets."""
-    left = [*found.notes]
-
-    def report() -> None:
-        while left:
-            code, params = left.pop(0)
-            note(code, **params)
-
-    return report
-
-
-def _from(directory: str, path: str) -> str:
-    """The path relative to the submitted directory, as in all messages about files."""
-    above = os.path.abspath(directory).rstrip("/")  # noqa: PTH100 - pathlib costs 8 ms
-    return path.removeprefix(f"{shown(above)}/")
 
 
 def _report_changes(found: Scan, note: Note) -> None:
@@ -325,7 +307,10 @@ def _spec(client: Client, parameters: Mapping[str, Any]) -> tuple[dict[str, obje
         raw["requirements"] = requirements_of(raw["requirements"])
     spec = parse_parameters(raw)
     if client.config.embedded:
-        spec["inherited_env"] = _inherited({**client.environ, HOME: client.config.home})
+        # With these `python` and `paddlecloud` in the job are the submitter's own.
+        environ = {**client.environ, HOME: client.config.home}
+        found = {name: environ[name] for name in INHERITED_NAMES if environ.get(name)}
+        spec["inherited_env"] = {k: value for k, value in found.items() if value.isprintable()}
     if snapshot is not None:
         return spec | {"snapshot": snapshot}, None
     return spec, directory_of(raw)
@@ -343,10 +328,6 @@ def requirements_of(path: str) -> str:
         raise Invalid("requirements_unreadable", path=str(path), reason=reason) from error
     if len(data) > _MOST_READ:
         raise Invalid("requirements_long", size=size, limit=MAX_REQUIREMENTS_BYTES)
-    return _decoded(data, path).replace("\r\n", "\n").replace("\r", "\n") or "\n"
-
-
-def _decoded(data: bytes, path: str) -> str:
     mark, encoding = next((each for each in _MARKS if data.startswith(each[0])), (b"", "utf-8"))
     try:
         text = data[len(mark) :].decode(encoding)
@@ -354,11 +335,4 @@ def _decoded(data: bytes, path: str) -> str:
         text = "\0"
     if "\0" in text:  # UTF-16 without a mark has many
         raise Invalid("requirements_encoding", path=str(path))
-    return text
-
-
-def _inherited(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that make `python` and `paddlecloud` in the job the submitter's own; text that
-    is not UTF-8 is left out."""
-    found = {name: environ[name] for name in INHERITED_NAMES if environ.get(name)}
-    return {name: value for name, value in found.items() if value.isprintable()}
+    return text.replace("\r\n", "\n").replace("\r", "\n") or "\n"

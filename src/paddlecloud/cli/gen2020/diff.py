@@ -20,6 +20,7 @@ _LONGEST = 200
 #: Letters that are shown before those in which two long values differ.
 _BEFORE = 40
 _MARKS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
+_KINDS = {parameter.name: parameter.kind for parameter in PARAMETERS}
 #: How the values of each part are named.
 _PARTS = {"parameters": "", "env": "env ", "inherited_env": "inherited ", "git": "git "}
 
@@ -37,22 +38,18 @@ def run(args: Args, context: Context) -> int:
         out.say("diff_same", first=jobs[0], second=jobs[1])
     for part, word in _PARTS.items():
         for row in found[part]:
-            kind = _kind(row["name"]) if part == "parameters" else ""
+            kind = _KINDS.get(row["name"], "") if part == "parameters" else ""
             one, two = _cut([_shown(row[side], out, kind) for side in ("first", "second")])
             out.line(f"{word}{visible(row['name'])}: {one} -> {two}")
     for row in found["files"]:
-        _file(row, out)
+        mark, colour = _MARKS[row["change"]]
+        sides = [side for side in (row["first"], row["second"]) if side is not None]
+        if all(side["kind"] == "file" for side in sides):
+            parts = _files(sides, out)
+        else:
+            parts = " -> ".join(_entry(side, out) for side in sides)
+        out.line(f"{out.paint(mark, colour)} {visible(row['path'])} ({parts})")
     return 0
-
-
-def _file(row: dict[str, Any], out: Output) -> None:
-    mark, colour = _MARKS[row["change"]]
-    sides = [side for side in (row["first"], row["second"]) if side is not None]
-    if all(side["kind"] == "file" for side in sides):
-        parts = _files(sides, out)
-    else:
-        parts = " -> ".join(_entry(side, out) for side in sides)
-    out.line(f"{out.paint(mark, colour)} {visible(row['path'])} ({parts})")
 
 
 def _files(sides: list[dict[str, Any]], out: Output) -> str:
@@ -82,11 +79,6 @@ def _entry(side: dict[str, Any], out: Output) -> str:
     return _bytes([side["size"]], out)
 
 
-def _kind(name: str) -> str:
-    """How a parameter of submit_job is written."""
-    return next((each.kind for each in PARAMETERS if each.name == name), "")
-
-
 def _shown(value: object, out: Output, kind: str = "") -> str:
     if value is None:
         return out.text("diff_unset")
@@ -101,17 +93,11 @@ def _cut(texts: list[str]) -> list[str]:
     """Two texts as they are; if one is long, the same place of both, where they begin to differ."""
     if max(map(len, texts)) <= _LONGEST:
         return texts
-    start = max(0, _common(*texts) - _BEFORE)
+    differing = (at for at, (a, b) in enumerate(zip(*texts, strict=False)) if a != b)
+    start = max(0, next(differing, min(map(len, texts))) - _BEFORE)
     end = start + _LONGEST
     before = "..." if start else ""
     return [f"{before}{text[start:end]}{'...' if len(text) > end else ''}" for text in texts]
-
-
-def _common(one: str, two: str) -> int:
-    """How many letters two texts begin with alike."""
-    pairs = zip(one, two, strict=False)
-    differing = (at for at, (a, b) in enumerate(pairs) if a != b)
-    return next(differing, min(len(one), len(two)))
 
 
 def _size(value: int) -> str:

@@ -11,8 +11,6 @@ from paddlecloud.model.errors import Invalid, PaddleCloudError, TooLarge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from paddlecloud.cli.context import Context
     from paddlecloud.cli.parser import Args
     from paddlecloud.client.exec import Command as Running
@@ -33,13 +31,8 @@ def run(args: Args, context: Context) -> int:
     job_id, words = wanted_job(args), args["command"]
     if not words:
         raise Invalid("exec_command_missing")
-    command = context.client.exec(
-        job_id,
-        words,
-        worker=args["worker"],
-        timeout=args["timeout"],
-        stdin=piped(),
-    )
+    how = {"worker": args["worker"], "timeout": args["timeout"], "stdin": piped()}
+    command = context.client.exec(job_id, words, **how)
     kept = {"out": bytearray(), "err": bytearray()}
     try:
         _copy(command, context, kept)
@@ -51,7 +44,8 @@ def run(args: Args, context: Context) -> int:
         context.out.value({**command.view, "stdout": texts["out"], "stderr": texts["err"]})
     elif command.view["message"]:
         context.out.error(f"paddlecloud: {command.view['message']}")
-    return _code(command)
+    code = 1 if command.exit_code is None else command.exit_code
+    return {"timeout": TIMED_OUT, "stopped": INTERRUPTED}.get(command.view["cause"], code)
 
 
 def piped() -> bytes:
@@ -78,32 +72,23 @@ def _copy(command: Running, context: Context, kept: dict[str, bytearray]) -> Non
             holder.writing = True
             try:
                 if context.out.json:
-                    _keep(kept[name], data)
+                    kept[name] += data
+                    if len(kept[name]) > MOST_JSON:
+                        raise TooLarge("exec_json_large", limit=MOST_JSON // 2**20)
                 elif name == "out":
                     context.out.raw(data)
                 else:
                     context.out.raw_aside(data)
             except (OSError, PaddleCloudError):
                 # Its output cannot be written (`| head`, a full disk, too much for one JSON value),
-                # so the command is stopped.
-                _leave(command, output)
+                # so the command is stopped. Not all that is on its way is waited for.
+                command.stop()
+                until = monotonic() + DRAIN_SECONDS
+                for _ in output:
+                    if monotonic() >= until:
+                        break
                 raise
             holder.writing = False
-
-
-def _keep(kept: bytearray, data: bytes) -> None:
-    if len(kept) + len(data) > MOST_JSON:
-        raise TooLarge("exec_json_large", limit=MOST_JSON // 2**20)
-    kept += data
-
-
-def _leave(command: Running, output: Iterator[tuple[str, bytes]]) -> None:
-    """Have it end and see that, but not at any price: much may still be on its way."""
-    command.stop()
-    until = monotonic() + DRAIN_SECONDS
-    for _ in output:
-        if monotonic() >= until:
-            return
 
 
 class _Holder:
@@ -128,14 +113,6 @@ class _Holder:
             if self.writing:
                 with suppress(OSError, PaddleCloudError):
                     command.hold()
-
-
-def _code(command: Running) -> int:
-    if command.view["cause"] == "timeout":
-        return TIMED_OUT
-    if command.view["cause"] == "stopped":
-        return INTERRUPTED
-    return 1 if command.exit_code is None else command.exit_code
 
 
 COMMANDS = (

@@ -26,7 +26,12 @@ NAME = "gen_token"
 
 
 def run(args: Args, context: Context) -> int:
-    user_id, ak, sk = _made_here(context) if context.config.embedded else _mailed(args, context)
+    if context.config.embedded:  # it belongs to the caller, and hands the pair out at once
+        _print(context, "create_token...")
+        made = context.client.create_token(name=NAME)
+        user_id, ak, sk = made["user_id"], made["ak"], made["sk"]
+    else:
+        user_id, ak, sk = _mailed(args, context)
     from paddlecloud.client.config.ini_file import write_main  # noqa: PLC0415 - only now it is needed
 
     config = context.config
@@ -39,13 +44,6 @@ def run(args: Args, context: Context) -> int:
     elif context.out.errors_on_terminal:
         context.out.say("gen_token_kept", user=user_id, path=config.save_path)
     return 0
-
-
-def _made_here(context: Context) -> Keys:
-    """The embedded server belongs to who asks: it hands the pair out at once."""
-    _print(context, "create_token...")
-    made = context.client.create_token(name=NAME)
-    return made["user_id"], made["ak"], made["sk"]
 
 
 def _mailed(args: Args, context: Context) -> Keys:
@@ -63,16 +61,11 @@ def _mailed(args: Args, context: Context) -> Keys:
         except (Unauthenticated, Invalid) as error:
             if not tries_left:
                 raise
-            _report_retry(context, error)
+            if error.code == "auth_unknown_key":  # whose advice is to get new keys
+                context.out.say("gen_token_unknown", ak=error.params.get("ak", "?"))
+            else:
+                context.out.say("gen_token_again", reason=error.text(context.out.lang))
     raise AssertionError("the last try returns or raises")
-
-
-def _report_retry(context: Context, error: PaddleCloudError) -> None:
-    """The advice of that error, to get new keys, is what the user is doing."""
-    if error.code == "auth_unknown_key":
-        context.out.say("gen_token_unknown", ak=error.params.get("ak", "?"))
-    else:
-        context.out.say("gen_token_again", reason=error.text(context.out.lang))
 
 
 def _owner(context: Context, ak: str, sk: str) -> str:

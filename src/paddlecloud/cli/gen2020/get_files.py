@@ -32,7 +32,11 @@ def run(args: Args, context: Context) -> int:
     answer: dict[str, Any] = {"job_id": job_id, "files": found.files}
     done = None
     if not found.files:
-        _report_none(context, job_id, args["prefix"] or f"output/{job_id}")
+        prefix = args["prefix"] or f"output/{job_id}"
+        # A prefix such as `log` is not a path of the listing.
+        is_whole = prefix == "/" or prefix.startswith(f"output/{job_id}")
+        code = "no_files" if is_whole else "no_files_there"
+        context.out.say(code, prefix=visible(prefix), job_id=job_id)
     elif args["download"] and not _has_not_begun(context, job_id, found.files):
         done = _download(args, context, job_id, found)
     if args["download"]:
@@ -61,13 +65,6 @@ def _check_flags(args: Args) -> None:
         raise Invalid("flag_needs_flag", flag="--download_dir", other="--download=1")
     if args["resume"] and args["download"] is False:
         raise Invalid("flag_needs_flag", flag="--resume", other="--download=1")
-
-
-def _report_none(context: Context, job_id: str, prefix: str) -> None:
-    """Print that there are no files: a prefix such as `log` is not a path of the listing."""
-    is_whole = prefix == "/" or prefix.startswith(f"output/{job_id}")
-    code = "no_files" if is_whole else "no_files_there"
-    context.out.say(code, prefix=visible(prefix), job_id=job_id)
 
 
 def _check_directory(args: Args, context: Context, job_id: str) -> None:
@@ -100,7 +97,9 @@ def _download(args: Args, context: Context, job_id: str, found: Listing) -> Resu
         raise
     code, total = "downloaded_one" if done.files == 1 else "downloaded", done.bytes + done.kept
     out.say(code, count=done.files, size=size(total), directory=directory)
-    if found.is_early and _has_outputs(job_id, found):
+    # What was submitted does not change any more.
+    has_outputs = any(row["path"].startswith(f"output/{job_id}/") for row in found.files)
+    if found.is_early and has_outputs:
         out.say("download_early", job_id=job_id, state=out.error_state(found.state))
     if found.left_behind:
         out.message(found.left_behind)
@@ -121,11 +120,6 @@ def _download_values(args: Args, found: Listing, done: Result | None) -> dict[st
         "complaints": done.problems if done else {},
         "left_behind": found.left_behind,
     }
-
-
-def _has_outputs(job_id: str, found: Listing) -> bool:
-    """What was submitted does not change any more."""
-    return any(row["path"].startswith(f"output/{job_id}/") for row in found.files)
 
 
 _HELP = (

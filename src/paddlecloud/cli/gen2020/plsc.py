@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import paddlecloud
 from paddlecloud.cli.gen2020 import submit_job
-from paddlecloud.cli.parser import COMMON, Command, Option
+from paddlecloud.cli.parser import Command
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,18 +33,13 @@ def run(args: Args, context: Context) -> int:
     return submit_job.run(args, context)
 
 
-def _options() -> tuple[Option, ...]:
-    """Those of `submit_job`, with the defaults of this command in their help."""
-    taken = [option for option in submit_job.COMMANDS[0].options if option not in COMMON]
-    return tuple(_with_default(option) for option in taken)
-
-
-def _with_default(option: Option) -> Option:
-    """The directory differs from machine to machine, and the reference shows the others only."""
-    if option.name not in ("job_name", "start_cmd"):
-        return option
-    return option.but(shown_default=DEFAULTS[option.name], required=False)
-
+# The directory differs from machine to machine: help and the reference show the others only.
+_OPTIONS = tuple(
+    option.but(shown_default=DEFAULTS[option.name], required=False)
+    if option.name in ("job_name", "start_cmd")
+    else option
+    for option in submit_job.OPTIONS
+)
 
 COMMANDS = (
     Command(
@@ -57,7 +52,7 @@ COMMANDS = (
             "提交内置的大规模分类（PLSC）示例：zip 图片、标签文件、带间隔的 softmax。"
             "支持 submit_job 的全部参数，任务的 Python 中需要安装 PaddlePaddle。",
         ),
-        options=_options(),
+        options=_OPTIONS,
         examples=(
             "paddlecloud plsc",
             "paddlecloud plsc --watch_mode=1",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paddlecloud.cli.gen2020 import submit_job
 from paddlecloud.cli.gen2020.query_job import wanted_job
-from paddlecloud.cli.parser import COMMON, JOB_ID, LIST, Command, Option
+from paddlecloud.cli.parser import JOB_ID, LIST, Command, Option
 from paddlecloud.client import rerun
 from paddlecloud.client.sdk import check_id
 
@@ -26,12 +26,7 @@ def run(args: Args, context: Context) -> int:
     )
 
 
-def _options() -> tuple[Option, ...]:
-    """Those of `submit_job`, without its defaults."""
-    taken = [option for option in submit_job.COMMANDS[0].options if option not in COMMON]
-    return tuple(option.but(shown_default=None, required=False) for option in taken)
-
-
+_OPTIONS = tuple(o.but(shown_default=None, required=False) for o in submit_job.OPTIONS)
 _UNSET = Option(
     "unset",
     LIST,
@@ -54,7 +49,7 @@ COMMANDS = (
             "--unset 取消其中的变量或某个参数。",
         ),
         operand="job_id",
-        options=(JOB_ID, *_options(), _UNSET),
+        options=(JOB_ID, *_OPTIONS, _UNSET),
         examples=(
             "paddlecloud rerun job-338745e5caa42a1537955e41d6f1ce33",
             "paddlecloud rerun job-338745e5caa42a1537955e41d6f1ce33 --env EPOCHS=20 --memory=16G",

@@ -42,24 +42,20 @@ def submitted(args: Args, context: Context, submit: Callable[..., dict[str, Any]
     try:
         with _SubmitProgress(out) as progress:
             answer = submit(given, **progress.callbacks)
-        job = Job(answer["job"])
-        _print(out, job, answer["notes"])
+        job, notes = Job(answer["job"]), answer["notes"]
+        for note in notes:
+            out.message(note)
+        if out.json:
+            out.value({**job.view, "notes": notes})
+        else:
+            out.line(f"job_id: {job.id}")
+        out.flush()
     except KeyboardInterrupt:
         if not out.accepted:
             raise
         out.say("watch_left", job_id=out.accepted)
         return job_status.INTERRUPTED
     return job_status.follow(context.client, job, out) if given.get("watch_mode") == "1" else 0
-
-
-def _print(out: Output, job: Job, notes: list[str]) -> None:
-    for note in notes:
-        out.message(note)
-    if out.json:
-        out.value({**job.view, "notes": notes})
-    else:
-        out.line(f"job_id: {job.id}")
-    out.flush()
 
 
 class _SubmitProgress:
@@ -150,6 +146,7 @@ _METAVARS = {
     "name": "NAME",
     "bos_url": "URL",
 }
+OPTIONS = tuple(_option(parameter) for parameter in PARAMETERS)
 
 COMMANDS = (
     Command(
@@ -159,7 +156,7 @@ COMMANDS = (
             "Run a command in a copy of a directory, and print the job's id.",
             "在集群上以指定目录的副本运行启动命令，并输出任务 ID。",
         ),
-        options=tuple(_option(parameter) for parameter in PARAMETERS),
+        options=OPTIONS,
         examples=(
             'paddlecloud submit_job --files=job --start_cmd="sh run.sh"',
             'paddlecloud submit_job --files=job --start_cmd="sh run.sh" --watch_mode=1',

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import deque
+from contextlib import suppress
 from threading import Lock
 from time import gmtime, sleep, strftime, time
 from typing import TYPE_CHECKING
@@ -44,6 +45,7 @@ from paddlecloud.transfer.workers import run_workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import Any
 
     from paddlecloud.client.download._ranges import Range, Row
     from paddlecloud.client.sdk import Client, Listing
@@ -103,29 +105,20 @@ class _Restarted(Exception):
 
 
 def download_job(
-    client: Client,
-    job_id: str,
-    listing: Listing,
-    download_dir: str,
-    *,
-    resume: bool = False,
-    progress: Progress | None = None,
-    skipped: Progress | None = None,
+    client: Client, job_id: str, listing: Listing, download_dir: str, **options: Any
 ) -> Result:
-    """Download what `Client.listing` found of a job; see `download`."""
+    """Download what `Client.listing` found of a job; the options are those of `download`."""
     return download(
         client.transport,
         job_id,
         listing.files,
         download_dir,
         now=time(),
-        resume=resume,
-        progress=progress,
-        skipped=skipped,
         locations=listing.locations,
         records=records_in(client.config.home),
         prefix=listing.prefix,
         note=client.note,
+        **options,
     )
 
 
@@ -252,7 +245,11 @@ class _Download:
         if found == MISSING:
             return False
         want = file.sha256 or file.written
-        is_right = bool(want) and self._installed_digest(file) == want
+        path, got = self._staging.final_path(file), ""
+        with suppress(Conflict, OSError):  # it cannot be read
+            if want and os.lstat(path).st_size == file.size:
+                got = sha256_of(path, path)
+        is_right = bool(want) and got == want
         if found == OUTDATED and not is_right:
             return False
         if is_right or (found == CURRENT and not file.sha256):
@@ -264,13 +261,6 @@ class _Download:
             self._leave_out(file, _EDITED)
         self._report(self._report_kept, file.size)
         return True
-
-    def _installed_digest(self, file: File) -> str:
-        path = self._staging.final_path(file)
-        try:
-            return sha256_of(path, path) if os.lstat(path).st_size == file.size else ""
-        except (Conflict, OSError):  # it cannot be read
-            return ""
 
     def _queue(self, file: File) -> None:
         """Queue all ranges that are not here."""
@@ -341,10 +331,6 @@ class _Download:
             with self._lock:
                 self._tasks.extendleft(reversed(_tasks(file)))
 
-    def _fetch(self, file: File, start: int, length: int, generation: int) -> None:
-        if not self._fetch_direct(file, start, length, generation):
-            self._fetch_from_server(file, start, length, generation)
-
     def _fetch_direct(self, file: File, start: int, length: int, generation: int) -> bool:
         """Fetch a range by presigned URL; False: ask the server."""
         whole, sha256 = file.is_whole(start, length), file.sha256
@@ -367,7 +353,9 @@ class _Download:
         self._report(self._report_fetched, length)
         return True
 
-    def _fetch_from_server(self, file: File, start: int, length: int, generation: int) -> None:
+    def _fetch(self, file: File, start: int, length: int, generation: int) -> None:
+        if self._fetch_direct(file, start, length, generation):
+            return
         query: dict[str, object] = {"digest": 1}
         whole = file.is_whole(start, length)
         if not whole:

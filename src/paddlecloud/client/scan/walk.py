@@ -109,8 +109,15 @@ class Scan:
 
     def changed(self) -> list[str]:
         """The files that are no longer as they were when they were read."""
-        read = self.read.items()
-        return [path for path, (_, then) in read if _stamp_now(self.root, path) != then]
+        changed = []
+        for path, (_, then) in self.read.items():
+            try:
+                now = stamp(os.lstat(f"{self.root}/{path}"))
+            except OSError:
+                now = ""
+            if now != then:
+                changed.append(path)
+        return changed
 
 
 class ScanProgress:
@@ -146,7 +153,13 @@ def scan(
     read. `before_much` is called once if there is much to read, and what it raises ends the scan.
     """
     root = os.path.abspath(directory)
-    _check_directory(directory, root)
+    if not os.path.lexists(root):
+        raise Invalid("files_missing", path=shown(directory))
+    if not os.path.exists(root):
+        target = shown(os.readlink(root))
+        raise Invalid("files_link_nowhere", path=shown(directory), target=target)
+    if not os.path.isdir(root):
+        raise Invalid("files_not_directory", path=shown(directory))
     cache = Digests(root, home)
     settled = int((now - _RACY_SECONDS) * 1e9)
     walk = _Walk(root, cache.known, settled, os.path.abspath(home) if home else "")
@@ -169,17 +182,6 @@ def unreadable(path: str, error: OSError) -> PaddleCloudError:
     if isinstance(error, FileNotFoundError):
         return Conflict("files_changed", path=shown(path))
     return Invalid("files_unreadable", path=shown(path), reason=error.strerror or str(error))
-
-
-def _check_directory(given: str, root: str) -> None:
-    if os.path.isdir(root):
-        return
-    if not os.path.lexists(root):
-        raise Invalid("files_missing", path=shown(given))
-    if not os.path.exists(root):
-        target = shown(os.readlink(root))
-        raise Invalid("files_link_nowhere", path=shown(given), target=target)
-    raise Invalid("files_not_directory", path=shown(given))
 
 
 class _Walk:
@@ -382,13 +384,13 @@ class _Walk:
     ) -> str:
         """Why an entry is left out; empty when it is not."""
         name = entry.name
-        fixed = self._fixed_rule(name, entry.path, entry.inode(), directory)
-        if fixed:
+        if fixed := self._fixed_rule(name, entry.path, entry.inode(), directory):
             return fixed
         verdict = rules.verdict(path, name, directory) if rules is not None else None
         if verdict is not None:
             return verdict
-        return DEFAULT if directory and _is_skipped(name) else ""
+        is_part = name[0] == "." and name.endswith(CUT_DOWNLOAD)
+        return DEFAULT if directory and (is_part or name in SKIPPED_NAMES) else ""
 
     def _fixed_rule(self, name: str, absolute: str, inode: int | None, directory: bool) -> str:
         """Why an entry is left out because of its name or its keys, also against ignore rules."""
@@ -414,7 +416,10 @@ class _Walk:
         if known[1] == stamp(status):
             self.scan_progress.bytes += status.st_size
         else:
-            self._expect(status.st_size)
+            self._to_read += status.st_size
+            if self._to_read >= MUCH and self.before_much is not None:
+                before_much, self.before_much = self.before_much, None
+                before_much()
             status, known = _digest(entry.path, path, self.handoff, self.scan_progress)
         sha256, read_at = known
         size = status.st_size
@@ -424,13 +429,6 @@ class _Walk:
         self.read[path] = known
         if status.st_mtime_ns < self._settled and status.st_ctime_ns < self._settled:
             self.cacheable[path] = known
-
-    def _expect(self, size: int) -> None:
-        """So much more is to be read."""
-        self._to_read += size
-        if self._to_read >= MUCH and self.before_much is not None:
-            before_much, self.before_much = self.before_much, None
-            before_much()
 
     def _link(self, path: str) -> None:
         try:
@@ -470,10 +468,6 @@ def _status(entry: os.DirEntry[str], *, windows: bool = os.name == "nt") -> os.s
     return os.lstat(entry.path) if windows else entry.stat(follow_symlinks=False)
 
 
-def _is_skipped(name: str) -> bool:
-    return name in SKIPPED_NAMES or (name[0] == "." and name.endswith(CUT_DOWNLOAD))
-
-
 def _digest(
     absolute: str, path: str, handoff: LocalHandoff | None, scan_progress: ScanProgress
 ) -> tuple[os.stat_result, Known]:
@@ -487,7 +481,10 @@ def _digest(
                 scan_progress.add(len(data))
                 sha256 = hashlib.sha256(data).hexdigest()
             elif handoff is not None and status.st_size >= BIG:
-                sha256 = _digest_by_handoff(file, status, handoff, scan_progress)
+                before = scan_progress.bytes
+                sha256 = handoff.read(file.fileno(), status, scan_progress.add)
+                if not sha256:  # the file is read again
+                    scan_progress.bytes = before
             sha256 = sha256 or _sha256_of(file, scan_progress)
             after = stamp(os.fstat(file.fileno()))
     except OSError as error:
@@ -495,17 +492,6 @@ def _digest(
     if after != stamp(status):
         raise Conflict("files_changed", path=shown(path))
     return status, (sha256, after)
-
-
-def _digest_by_handoff(
-    file: FileIO, status: os.stat_result, handoff: LocalHandoff, scan_progress: ScanProgress
-) -> str:
-    """The digest of `LocalHandoff.read`; if there is none, the file is read again."""
-    before = scan_progress.bytes
-    sha256 = handoff.read(file.fileno(), status, scan_progress.add)
-    if not sha256:
-        scan_progress.bytes = before
-    return sha256
 
 
 def _sha256_of(file: FileIO, scan_progress: ScanProgress) -> str:
@@ -516,13 +502,6 @@ def _sha256_of(file: FileIO, scan_progress: ScanProgress) -> str:
         digest.update(buffer[:count])
         scan_progress.add(count)
     return digest.hexdigest()
-
-
-def _stamp_now(root: str, path: str) -> str:
-    try:
-        return stamp(os.lstat(f"{root}/{path}"))
-    except OSError:
-        return ""
 
 
 class LinkResolver:
