@@ -74,22 +74,17 @@ def files(
         {row[0]: _described(row, known) for row in rows}
         for rows, known in zip((first, second), tags, strict=True)
     )
-    changed = [path for path in sorted({*one, *two}) if not _is_same(one.get(path), two.get(path))]
-    return [
-        {
-            "path": path,
-            "change": _change(path, one, two),
-            "first": _without_tag(one.get(path)),
-            "second": _without_tag(two.get(path)),
-        }
-        for path in changed
-    ]
-
-
-def _change(path: str, one: Mapping[str, Any], two: Mapping[str, Any]) -> str:
-    if path not in one:
-        return "added"
-    return "changed" if path in two else "removed"
+    found = []
+    for path in sorted({*one, *two}):
+        # A tag identifies a blob as a digest does, but only against another tag. Most are its MD5;
+        # one that is not, of a file that came in parts, may differ for equal contents.
+        sides = one.get(path), two.get(path)
+        if sides[0] is not None and sides[0] == sides[1] and sides[0]["tag"] != "":
+            continue
+        change = "added" if path not in one else "changed" if path in two else "removed"
+        before, after = map(_without_tag, sides)
+        found.append({"path": path, "change": change, "first": before, "second": after})
+    return found
 
 
 def _described(row: Sequence[Any], tags: Mapping[str, str] | None) -> dict[str, Any]:
@@ -102,14 +97,6 @@ def _described(row: Sequence[Any], tags: Mapping[str, str] | None) -> dict[str, 
         "target": target or None,
         "tag": None if tags is None else tags.get(path, ""),
     }
-
-
-def _is_same(one: Mapping[str, Any] | None, two: Mapping[str, Any] | None) -> bool:
-    """A tag identifies a blob as a digest does, but only against another tag.
-
-    Most are its MD5; one that is not, of a file that came in parts, may differ for equal contents.
-    """
-    return one is not None and one == two and one["tag"] != ""
 
 
 def _without_tag(described: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -93,7 +93,9 @@ def changes(
     version = -1
     reconnection = reconnection or Reconnection(client)
     while True:
-        seconds = _left(deadline)
+        seconds: float = POLL_SECONDS
+        if deadline is not None:
+            seconds = round(max(0.0, min(POLL_SECONDS, deadline - monotonic())), 3)
         query = {"wait": seconds, "version": version} if version >= 0 else None
         try:
             view = client.transport.get(
@@ -119,11 +121,8 @@ def changes(
 def logs(client: Client, job_id: str, asked: Mapping[str, object]) -> Iterator[bytes]:
     """The bytes of a log; `asked` has the parameters of the route: worker, follow, tail …"""
     if asked.get("merge") or asked.get("grep"):
-        return lines(client, job_id, asked)
-    return _bytes(client, job_id, asked)
-
-
-def _bytes(client: Client, job_id: str, asked: Mapping[str, object]) -> Iterator[bytes]:
+        yield from lines(client, job_id, asked)
+        return
     place = _BytePlace(asked)
     reconnection = Reconnection(client, follow=bool(asked["follow"]))
     while True:
@@ -226,12 +225,6 @@ def has_newer(client: Client, job_id: str, attempt: int, reconnection: Reconnect
     """Whether another attempt follows; waits until the job has one or has ended."""
     found = changes(client, job_id, reconnection=reconnection)
     return any(int(job.view.get("attempts") or 0) > attempt for job in found)
-
-
-def _left(deadline: float | None) -> float:
-    if deadline is None:
-        return POLL_SECONDS
-    return round(max(0.0, min(POLL_SECONDS, deadline - monotonic())), 3)
 
 
 #: Workers of one job: more are not from our server.

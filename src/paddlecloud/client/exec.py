@@ -74,7 +74,8 @@ class Command:
                     reconnection.renew()
                     yield from self._frames(stream)
                 if not self.view.get("ended_at") and not self._more:
-                    reconnection.pause(self._cut())
+                    address = self._client.transport.endpoint.url
+                    reconnection.pause(Unreachable("server_closed", address=address))
             except Retry as error:
                 if not (reading and error.code == "server_timeout"):
                     reconnection.pause(error)
@@ -91,9 +92,6 @@ class Command:
     def _path(self) -> str:
         return f"/jobs/{quote(self.view['job_id'])}/commands/{quote(self.id)}"
 
-    def _cut(self) -> Unreachable:
-        return Unreachable("server_closed", address=self._client.transport.endpoint.url)
-
     def _frames(self, stream: Response) -> Iterator[tuple[str, bytes]]:
         self._more = False
         while len(head := stream.take(_HEAD)) == _HEAD:
@@ -104,24 +102,18 @@ class Command:
             if len(data) < size:
                 return
             if kind == _END:
-                self.view = _ended(data)
+                try:
+                    view = parse(data)
+                except ValueError:
+                    view = None
+                check(view, response_schemas.COMMAND)
+                self.view = view
             elif kind == _MORE:
                 self._more = True
             elif kind in STREAMS:
                 name = STREAMS[kind]
                 self._offsets[name] += len(data)
                 yield name, data
-
-
-def _ended(data: bytes) -> dict[str, Any]:
-    """The state of a command in the last frame."""
-    try:
-        view = parse(data)
-    except ValueError:
-        view = None
-    check(view, response_schemas.COMMAND)
-    found: dict[str, Any] = view
-    return found
 
 
 def begin(

@@ -67,7 +67,11 @@ def parameters(asked: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str
     """The parameters of the new job, from the first one's spec and what is changed."""
     given = {name: value for name, value in changes.items() if value is not None}
     taken_back, unset = _sorted_out(given.pop("unset", ()), asked)
-    _check_agreement(given, taken_back, unset)
+    # Only `env` may be both given and unset: the first job's variables go, and the given ones come.
+    variables = check_env(given["env"]) if unset and "env" in given else {}
+    both = (taken_back & given.keys()) - {"env"} | unset & variables.keys()
+    if both:
+        raise Invalid("rerun_unset_given", names=", ".join(sorted(both)))
     dropped = {name for change in (*given, *taken_back) for name in _FOLLOWS.get(change, ())}
     dropped |= taken_back
     if str(given.get("public_bos", "")) in ("1", "True"):
@@ -101,15 +105,6 @@ def _sorted_out(unset: Any, asked: Mapping[str, Any]) -> tuple[set[str], set[str
             known = ", ".join(sorted(env)) or "-"
             raise Invalid("rerun_unset", name=name, known=known)
     return {*flags.values()}, names - flags.keys()
-
-
-def _check_agreement(given: Mapping[str, Any], taken_back: set[str], unset: set[str]) -> None:
-    """Refuse parameters that are both given and unset. Only `env` may be both: the variables of the
-    first job go, and the given ones come."""
-    variables = check_env(given["env"]) if unset and "env" in given else {}
-    both = (taken_back & given.keys()) - {"env"} | unset & variables.keys()
-    if both:
-        raise Invalid("rerun_unset_given", names=", ".join(sorted(both)))
 
 
 def _storage(spec: Mapping[str, Any]) -> str | None:

@@ -165,7 +165,10 @@ class Transport:
     ) -> Answer:
         def read(response: Response) -> Answer:
             with response:
-                answer = _object(_whole(response, most), response)
+                body = response.take(most + 1)
+            if len(body) > most:
+                raise Internal("response_large", limit=most)
+            answer = _object(body, response)
             check(answer, schema)
             return answer
 
@@ -271,14 +274,6 @@ def _content(
     return body, headers | ({CONTENT_CRC32: crc32} if crc32 else {})
 
 
-def _whole(response: Response, most: int) -> bytes:
-    """The body; Internal if it has more than `most` bytes."""
-    found = response.take(most + 1)
-    if len(found) > most:
-        raise Internal("response_large", limit=most)
-    return found
-
-
 def _object(body: bytes, response: Response) -> Answer:
     """The JSON object in a body; Retry if it was declared as JSON and is not."""
     if len(body) > MAX_ANSWER and body.count(b"[") + body.count(b"{") > len(body) // LEAST_ROW:
@@ -298,19 +293,14 @@ def _checked(response: Response) -> Response:
     if response.status < 400:
         return response
     with response:
-        error = _error(response)
+        try:
+            wire = parse(response.take(MAX_ERROR))["error"]
+        except (ValueError, KeyError, TypeError):
+            wire = None
+        is_ours = isinstance(wire, dict)
+        error = from_wire(response.status, wire) if is_ours else _not_ours(response.status)
         error.retry_after = float(whole_number(response.headers.get("retry-after", "")) or 0)
         raise error
-
-
-def _error(response: Response) -> PaddleCloudError:
-    try:
-        error = parse(response.take(MAX_ERROR))["error"]
-        if not isinstance(error, dict):
-            raise TypeError
-    except (ValueError, KeyError, TypeError):
-        return _not_ours(response.status)
-    return from_wire(response.status, error)
 
 
 def _not_ours(status: int) -> PaddleCloudError:

@@ -72,9 +72,9 @@ def _copy(command: Running, context: Context, kept: dict[str, bytearray]) -> Non
             holder.writing = True
             try:
                 if context.out.json:
-                    kept[name] += data
-                    if len(kept[name]) > MOST_JSON:
+                    if len(kept[name]) + len(data) > MOST_JSON:
                         raise TooLarge("exec_json_large", limit=MOST_JSON // 2**20)
+                    kept[name] += data
                 elif name == "out":
                     context.out.raw(data)
                 else:

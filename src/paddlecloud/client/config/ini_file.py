@@ -48,7 +48,9 @@ def write_main(path: str, user_id: str, ak: str, sk: str) -> None:
     """
     wanted = {"user_id": user_id, "ak": ak, "sk": sk}
     for name, value in wanted.items():
-        if not _is_writable(value):
+        # Would it be read back as it is?
+        bare = value.strip() == value and value.isprintable() and value != ""
+        if not bare or _uncomment(f" {value}") != f" {value}":
             raise ConfigError("config_value", path=path, name=f"main.{name}")
     opened = read_file(path)
     data = opened[0] if opened else b""
@@ -110,7 +112,10 @@ def _items(text: str, path: str) -> Iterator[tuple[int, str, _Item]]:
         name = _section(bare)
         item = _Item() if name else _entry(line)
         if item is None:
-            raise ConfigError("config_line", origin=f"{path}:{number}", line=_harmless(bare))
+            # A key that lost its `=` must not end up in a terminal or a log.
+            words = [word if len(word) < 16 else f"{word[:4]}***" for word in bare[:200].split()]
+            shown = " ".join(words)[:80]
+            raise ConfigError("config_line", origin=f"{path}:{number}", line=shown)
         section = name or section
         if not section:
             raise ConfigError("config_no_section", origin=f"{path}:{number}", key=item.key[:40])
@@ -151,22 +156,10 @@ def _uncomment(text: str) -> str:
     return text
 
 
-def _harmless(line: str) -> str:
-    """A line fit to be shown: a key that lost its `=` must not end up in a terminal or a log."""
-    words = [word if len(word) < 16 else f"{word[:4]}***" for word in line[:200].split()]
-    return " ".join(words)[:80]
-
-
 def _closest(word: str, known: tuple[str, ...]) -> str:
     from difflib import get_close_matches  # noqa: PLC0415 - 8 ms that only a typing mistake costs
 
     return ", ".join(get_close_matches(word, known, 1) or known)
-
-
-def _is_writable(value: str) -> bool:
-    """Whether a value would be read back as it is."""
-    bare = value.strip() == value and value.isprintable() and value != ""
-    return bare and _uncomment(f" {value}") == f" {value}"
 
 
 def _with_main(text: str, wanted: Mapping[str, str], path: str) -> str:
@@ -182,18 +175,15 @@ def _with_main(text: str, wanted: Mapping[str, str], path: str) -> str:
     for key in wanted:
         if key in places:
             at, item = places[key]
-            lines[at] = _with_value(lines[at], item, wanted[key])
+            before, after = lines[at][: item.start], lines[at][item.end :]
+            gap = "" if before[-1:].isspace() or item.value else " "
+            after_gap = "" if not after or after[0].isspace() else " "
+            lines[at] = f"{before}{gap}{wanted[key]}{after_gap}{after}"
     if missing and lines and not lines[last].endswith(("\r", "\n")):
         lines[last] += end
     if last < 0:
         return "".join([*lines, end if lines else "", f"[main]{end}", *missing])
     return "".join([*lines[: last + 1], *missing, *lines[last + 1 :]])
-
-
-def _with_value(line: str, item: _Item, value: str) -> str:
-    before, after = line[: item.start], line[item.end :]
-    gap = "" if before[-1:].isspace() or item.value else " "
-    return f"{before}{gap}{value}{'' if not after or after[0].isspace() else ' '}{after}"
 
 
 def _replace(path: str, data: bytes) -> None:

@@ -15,7 +15,7 @@ from paddlecloud.net.proxy import DIRECT, from_environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 MASK = "********"
 
@@ -76,9 +76,10 @@ def resolve(flags: Mapping[str, str], environ: Mapping[str, str]) -> Config:
     values = {name: _pick(name, flags, environ, entries, path) for name in _SETTINGS}
     for name, value in values.items():
         if value.text:
-            _CHECKS[name.rpartition(".")[2]](name, value)
+            _check(name, value)
     values["openapi.ca_file"] = _at_file(values["openapi.ca_file"], path, environ)
-    warnings += _join_address(values)
+    warnings += _join_address(values) if values["openapi.host"].text else []
+    _default_address(values)
     warnings += _pair_warnings(values)
     values["lang"], unknown = _language(flags, environ)
     values["home"] = home
@@ -116,6 +117,8 @@ _SECTIONS = {
     for section in ("main", "openapi", "bcc", "bos")
 }
 _SECRET = (".sk", ".session_token")
+#: Below ~/bin/paddlecloud, where the 2020 documents put it.
+_OLD_NAMES = ("conf/client.conf", "client.conf")
 
 
 def _home(flags: Mapping[str, str], environ: Mapping[str, str]) -> Value:
@@ -156,7 +159,17 @@ def _absolute(path: str) -> str:
 def _load(
     flags: Mapping[str, str], environ: Mapping[str, str], home: str
 ) -> tuple[str | None, dict[str, tuple[str, int]], list[ConfigError]]:
-    for path, asked_by in _candidates(flags, environ, home):
+    person = _person_home(environ)
+    given = _given("config", flags, environ)
+    if given is not None:
+        candidates = [(_expanded(given.text, person), given.origin)]
+    else:
+        names = (
+            f"{home}/client.conf",
+            *(f"{person}/bin/paddlecloud/{name}" for name in _OLD_NAMES),
+        )
+        candidates = [(name, "") for name in names]
+    for path, asked_by in candidates:
         opened = read_file(path)
         if opened is None:
             if asked_by:
@@ -169,21 +182,6 @@ def _load(
             warnings.append(ConfigError("config_exposed", path=path, mode=f"{mode & 0o777:04o}"))
         return path, entries, warnings
     return None, {}, []
-
-
-def _candidates(
-    flags: Mapping[str, str], environ: Mapping[str, str], home: str
-) -> Iterator[tuple[str, str]]:
-    """Paths where the file may be, each with the flag or variable that names it: that one is the
-    only candidate."""
-    person = _person_home(environ)
-    given = _given("config", flags, environ)
-    if given is not None:
-        yield _expanded(given.text, person), given.origin
-        return
-    yield f"{home}/client.conf", ""
-    yield f"{person}/bin/paddlecloud/conf/client.conf", ""
-    yield f"{person}/bin/paddlecloud/client.conf", ""
 
 
 def _pick(
@@ -211,54 +209,29 @@ def _at_file(value: Value, path: str | None, environ: Mapping[str, str]) -> Valu
     return Value(text, value.origin, value.rank)
 
 
-def _check_debug(_name: str, value: Value) -> None:
-    if value.text not in ("0", "1"):
-        raise ConfigError("config_debug", origin=value.origin, value=value.text)
+def _check(name: str, value: Value) -> None:
+    key, text = name.rpartition(".")[2], value.text
+    if key == "host":
+        _split_host(value)
+    elif key == "port":
+        _check_port(value)
+    elif key == "debug" and text not in ("0", "1"):
+        raise ConfigError("config_debug", origin=value.origin, value=text)
+    elif key == "scheme" and text not in ("http", "https"):
+        raise ConfigError("config_scheme", origin=value.origin, value=text)
+    is_valid = text.isprintable()
+    if key in ("ak", "sk", "session_token"):
+        is_valid = is_valid and text.isascii() and " " not in text
+    if key == "ak" and "/" in text:  # it separates the parts of a signature
+        is_valid = False
+    if not is_valid:
+        raise ConfigError("config_key", origin=value.origin, name=name)
 
 
-def _check_port(_name: str, value: Value) -> None:
+def _check_port(value: Value) -> None:
     text = value.text
     if not (text.isascii() and text.isdigit() and len(text) < 6 and 0 < int(text) < 65536):
         raise ConfigError("config_port", origin=value.origin, value=text)
-
-
-def _check_scheme(_name: str, value: Value) -> None:
-    if value.text not in ("http", "https"):
-        raise ConfigError("config_scheme", origin=value.origin, value=value.text)
-
-
-def _check_host(_name: str, value: Value) -> None:
-    _split_host(value)
-
-
-def _check_printable(name: str, value: Value) -> None:
-    if not value.text.isprintable():
-        raise ConfigError("config_key", origin=value.origin, name=name)
-
-
-def _check_ak(name: str, value: Value) -> None:
-    _check_sk(name, value)
-    if "/" in value.text:  # it separates the parts of a signature
-        raise ConfigError("config_key", origin=value.origin, name=name)
-
-
-def _check_sk(name: str, value: Value) -> None:
-    text = value.text
-    if not (text.isascii() and text.isprintable() and " " not in text):
-        raise ConfigError("config_key", origin=value.origin, name=name)
-
-
-_CHECKS = {
-    "ca_file": _check_printable,
-    "debug": _check_debug,
-    "user_id": _check_printable,
-    "ak": _check_ak,
-    "sk": _check_sk,
-    "session_token": _check_sk,
-    "host": _check_host,
-    "port": _check_port,
-    "scheme": _check_scheme,
-}
 
 
 def _split_host(value: Value) -> tuple[str, str, str]:
@@ -270,7 +243,7 @@ def _split_host(value: Value) -> tuple[str, str, str]:
     if not (known and host and host.isprintable()) or odd or (colon and not port):
         raise ConfigError("config_host", origin=value.origin, value=value.text)
     if port:
-        _check_port("", Value(port, value.origin, value.rank))
+        _check_port(Value(port, value.origin, value.rank))
     return scheme.lower(), host, port
 
 
@@ -295,9 +268,6 @@ def _join_address(values: dict[str, Value]) -> list[ConfigError]:
     overrides a file, but a port in a file does not change the URL in a variable.
     """
     given = values["openapi.host"]
-    if not given.text:
-        _default_address(values)
-        return []
     scheme, host, port = _split_host(given)
     values["openapi.host"] = Value(host, given.origin, given.rank)
     warnings = []
@@ -311,7 +281,6 @@ def _join_address(values: dict[str, Value]) -> list[ConfigError]:
             values[name] = Value(text, given.origin, given.rank)
     if scheme and not port and values["openapi.port"].rank < given.rank:
         values["openapi.port"] = Value("", "default", 0)
-    _default_address(values)
     return warnings
 
 

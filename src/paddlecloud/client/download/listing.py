@@ -80,7 +80,11 @@ def local_name(path: str, job_id: str, *, windows: bool = os.name == "nt") -> st
     reason = why_not(path.rstrip("/"))
     if reason:
         raise Invalid("download_name", path=shown(path), reason=reason)
-    _check_letters(path)
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:  # this system's encoding has no bytes for most letters
+        how = {"path": shown(path), "encoding": sys.getfilesystemencoding()}
+        raise Invalid("download_name_letters", **how) from None
     names = path.rstrip("/").split("/")
     if names[:2] == ["output", job_id]:
         del names[0]
@@ -103,15 +107,6 @@ def check_twice(files: Sequence[File]) -> None:
         for name in above & plain:
             raise Invalid(NAME_TWICE, path=shown(name))
         above = {name.rpartition("/")[0] for name in above} - {""}
-
-
-def _check_letters(path: str) -> None:
-    """A name is bytes to this system, and a few encodings have no bytes for most letters."""
-    try:
-        os.fsencode(path)
-    except UnicodeEncodeError:
-        how = {"path": shown(path), "encoding": sys.getfilesystemencoding()}
-        raise Invalid("download_name_letters", **how) from None
 
 
 def _windows_name(name: str) -> str:

@@ -170,7 +170,10 @@ class Staging:
         is wanted; those of another version are deleted."""
         self.make_directory(file)
         state = self._states.get(file.path)
-        if state is not None and _is_wanted(state, file):
+        # Also the ranges of a log that has grown since: with the next range the server sends its
+        # version if it is another log.
+        has_grown = state and state.version.startswith(APPEND) and state.size < file.size
+        if state and (has_grown or state.is_version(file.size, file.time, "")):
             file.version = state.version
             stamp = stamp_of(self.path(file))
             end = min(stamp[0], state.size) if stamp else -1
@@ -346,11 +349,3 @@ def _open_directory(part: str) -> int:
         os.close(fd)
         raise Invalid("download_part_foreign", path=shown(part))
     return fd
-
-
-def _is_wanted(state: State, file: File) -> bool:
-    """Whether ranges of that version are ranges of this file: also those of a log that has grown
-    since. The server sends its version with the next range if it is another log."""
-    if state.version.startswith(APPEND) and state.size < file.size:
-        return True
-    return state.is_version(file.size, file.time, "")

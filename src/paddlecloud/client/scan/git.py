@@ -66,20 +66,20 @@ class Inspection:
         if status is None or names is None:
             return {}, ""
         words = _summary(status[0])
-        wanted, left_out = _sorted_out(_changes(names[0]), submitted)
+        listed = os.fsdecode(names[0]).split("\0")[:-1]
+        # Letter and path of each change; one that was cut is no pair.
+        wanted, left_out = _sorted_out(zip(listed[::2], listed[1::2], strict=False), submitted)
         if left_out:
             words["left_out"] = few(left_out)[:_LONGEST_WORD]
         asked = _fitting(wanted)
-        diff, cut = self._differences(asked) if asked else (b"", False)
+        diff, cut = b"", False
+        if asked:
+            started = _started(self._directory, (*_DIFF, *asked), self._environ)
+            output = started.result(monotonic() + TIMEOUT) if started is not None else None
+            diff, cut = output or (b"", True)  # cut, if git is too slow
         if cut or names[1] or len(asked) < len(wanted):
             words["cut"] = "1"
         return words, diff.decode("utf-8", "replace")
-
-    def _differences(self, paths: Iterable[str]) -> Output:
-        """The diff of these paths; nothing, marked as cut, if git is too slow."""
-        started = _started(self._directory, (*_DIFF, *paths), self._environ)
-        output = started.result(monotonic() + TIMEOUT) if started is not None else None
-        return output or (b"", True)
 
 
 def inspect(directory: str, environ: Mapping[str, str]) -> Inspection | None:
@@ -144,12 +144,6 @@ class _GitProcess:
             self._process.kill()
         if self._process.wait() == 0 or size > MAX_DIFF:
             self._outputs = b"".join(chunks)[:MAX_DIFF], size > MAX_DIFF
-
-
-def _changes(names: bytes) -> list[tuple[str, str]]:
-    """Letter and path of each change; one that was cut is no pair."""
-    words = os.fsdecode(names).split("\0")[:-1]
-    return list(zip(words[::2], words[1::2], strict=False))
 
 
 def _sorted_out(

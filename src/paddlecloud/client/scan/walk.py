@@ -103,10 +103,6 @@ class Scan:
         ]
         """Notices for the user: codes of `messages` with their values."""
 
-    def stamp_of(self, path: str) -> str:
-        """Of a file when it was read."""
-        return self.read[path][1]
-
     def changed(self) -> list[str]:
         """The files that are no longer as they were when they were read."""
         changed = []

@@ -54,7 +54,8 @@ class LocalHandoff:
         if not self._open():
             return ""
         space = status.st_blocks * 512  # not on Windows, which has no embedded server
-        if self._ahead + space > AHEAD or not self._has_space(2 * space):
+        free = os.fstatvfs(self._directory)
+        if self._ahead + space > AHEAD or free.f_bavail * free.f_frsize <= 2 * space:
             return ""
         self._ahead += space
         return self._take(file, status.st_size, report)
@@ -99,6 +100,8 @@ class LocalHandoff:
 
     def _begin(self) -> None:
         """Ask for a directory; one that other users could enter is not used."""
+        from fcntl import LOCK_NB, LOCK_SH, flock  # noqa: PLC0415 - only big files, and no Windows
+
         post = self._transport.post
         place = post("/uploads/place", {}, schema=response_schemas.HANDING, idempotent=True)
         path, name = place.get("path", ""), place.get("name", "")
@@ -109,12 +112,11 @@ class LocalHandoff:
         if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
             os.close(directory)
             return
-        _hold(directory)
+        # Locked until this process ends, so that the server does not sweep it. Where the file
+        # system has no such lock the server cannot take it either, and waits for a day.
+        with suppress(OSError):
+            flock(directory, LOCK_SH | LOCK_NB)
         self._name, self._path, self._directory = name, path, directory
-
-    def _has_space(self, size: int) -> bool:
-        found = os.fstatvfs(self._directory)
-        return found.f_bavail * found.f_frsize > size
 
     def _fetch(self, sha256: str, source: Source) -> bool:
         """Copy a file whose digest was known; whether that worked."""
@@ -155,14 +157,3 @@ class LocalHandoff:
             return ""
         self._held.add(sha256)
         return sha256
-
-
-def _hold(directory: int) -> None:
-    """Lock the directory, until this process ends, so that the server does not sweep it.
-
-    Where the file system has no such lock the server cannot take it either, and waits for a day.
-    """
-    from fcntl import LOCK_NB, LOCK_SH, flock  # noqa: PLC0415 - only big files, and no Windows
-
-    with suppress(OSError):
-        flock(directory, LOCK_SH | LOCK_NB)

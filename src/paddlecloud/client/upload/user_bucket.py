@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     from paddlecloud.client.response_checks import Schema
-    from paddlecloud.client.scan.notices import Row
     from paddlecloud.client.scan.walk import Scan
     from paddlecloud.client.sdk import Client
     from paddlecloud.client.transport import Transport
@@ -103,29 +102,18 @@ def bring(
     resume(_Upload(transport, scan, request, counter, note).attempt, counter, note)
 
 
-def _sendings(scan: Scan) -> Iterator[Sending]:
-    for path, kind, size, *_ in scan.entries:
-        if kind == "file":
-            yield path, f"{scan.root}/{path}", size, scan.stamp_of(path)
-
-
 def _report_losses(scan: Scan, note: Note) -> None:
     """What a bucket has no notion of."""
     links = [row[0] for row in scan.entries if row[1] == "link"]
     if links:
         note("private_links_skipped", paths=few(links))
-    bare = [f"{path}/" for path in _empty_directories(scan.entries)]
+    filled = {above for row in scan.entries if row[1] == "file" for above in _above(row[0])}
+    empty = [row[0] for row in scan.entries if row[1] == "dir" and row[0] not in filled]
+    outer = {above for path in empty for above in _above(path)}
+    bare = [f"{path}/" for path in empty if path not in outer]
     bare += [row[0] for row in scan.entries if row[1] == "file" and row[4]]
     if bare:
         note("private_files_bare", paths=few(bare))
-
-
-def _empty_directories(entries: list[Row]) -> list[str]:
-    """The innermost of those with no file in them or below."""
-    filled = {above for row in entries if row[1] == "file" for above in _above(row[0])}
-    lost = [row[0] for row in entries if row[1] == "dir" and row[0] not in filled]
-    outer = {above for path in lost for above in _above(path)}
-    return [path for path in lost if path not in outer]
 
 
 def _above(path: str) -> list[str]:
@@ -231,7 +219,13 @@ class _Upload:
         if self._note is not None:
             _report_losses(self._scan, self._note)
             self._note = None
-        wanted = [one for one in _sendings(self._scan) if not _is_there(one, known.get(one[0]))]
+        scan = self._scan
+        files = [
+            (path, f"{scan.root}/{path}", size, scan.read[path][1])
+            for path, kind, size, *_ in scan.entries
+            if kind == "file"
+        ]
+        wanted = [one for one in files if not _is_there(one, known.get(one[0]))]
         self._total = sum(size for _, _, size, _ in wanted)
         self._progress.begin(self._total)
         most = part_size(self._total)
