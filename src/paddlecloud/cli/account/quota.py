@@ -33,7 +33,12 @@ def of_user(args: Args, context: Context) -> int:
 
 def change(args: Args, context: Context) -> int:
     user = _user(args)
-    limits = dict(_limit(text) for text in args["limit"])
+    limits: dict[str, str] = {}
+    for text in args["limit"]:
+        name, _, value = text.partition("=")
+        if not name or not value:
+            raise Invalid("quota_limit_form", value=text)
+        limits[name] = value
     wanted: dict[str, object] = {"limits": limits} if limits else {}
     if args["plan"] is not None:
         wanted["plan"] = None if args["plan"] == DEFAULT_PLAN else args["plan"]
@@ -112,13 +117,6 @@ def _user(args: Args) -> str:
         raise Invalid("quota_user_missing")
     user: str = args["user"]
     return user
-
-
-def _limit(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name or not value:
-        raise Invalid("quota_limit_form", value=text)
-    return name, value
 
 
 _HISTORY = (

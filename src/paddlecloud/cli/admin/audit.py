@@ -25,8 +25,9 @@ def run(args: Args, context: Context) -> int:
         since=None if since is None else since.timestamp(),
         limit=asked_limit(args),
     )
-    if not context.out.json:
-        rows = [{**row, "detail": _detail(row["detail"])} for row in rows]
+    for row in rows if not context.out.json else ():
+        detail = row["detail"].items()
+        row["detail"] = " ".join(f"{key}={value}" for key, value in detail if value is not None)
     return show_rows(context.out, COLUMNS, rows)
 
 
@@ -41,10 +42,6 @@ def moment(text: str, now: datetime) -> datetime:
     except (ValueError, OverflowError):
         raise Invalid("since_invalid", value=text[:40] or '""') from None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
-
-
-def _detail(detail: dict[str, object]) -> str:
-    return " ".join(f"{key}={value}" for key, value in detail.items() if value is not None)
 
 
 COMMANDS = (

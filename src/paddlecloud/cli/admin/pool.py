@@ -24,17 +24,16 @@ def list_pools(args: Args, context: Context) -> int:
     if out.json:
         out.value(pools)
         return 0
-    out.table(COLUMNS, [row for pool in pools for row in _rows(pool)])
+    rows = []
+    for pool in pools:
+        kinds, users = ",".join(pool["job_types"]), ",".join(pool["users"])
+        head = [pool["name"], pool["backend"], str(int(pool["public"])), kinds, users]
+        rows += [[*head, *_node(node)] for node in pool["nodes"]] or [[*head, "", "", "", "", ""]]
+    out.table(COLUMNS, rows)
     for pool in pools:
         if pool["note"]:
             out.message(f"{pool['name']}: {pool['note']}")
     return 0
-
-
-def _rows(pool: dict[str, Any]) -> list[list[str]]:
-    kinds, users = ",".join(pool["job_types"]), ",".join(pool["users"])
-    head = [pool["name"], pool["backend"], str(int(pool["public"])), kinds, users]
-    return [[*head, *_node(node)] for node in pool["nodes"]] or [[*head, "", "", "", "", ""]]
 
 
 def _node(node: dict[str, Any]) -> list[str]:

@@ -11,7 +11,6 @@ from paddlecloud.model.errors import Invalid, NotFound, Refused
 if TYPE_CHECKING:
     from paddlecloud.cli.context import Context
     from paddlecloud.cli.parser import Args, Run
-    from paddlecloud.data.recordio.corruption import Damage
     from paddlecloud.data.recordio.repair import Report
 
 FILE = Option(
@@ -98,17 +97,16 @@ def facts(report: Report, lang: str) -> dict[str, object]:
         "largest_record": report.largest,
         "compressors": ",".join(sorted(report.compressors)),
         "sound": report.sound,
-        "damages": [_damage_facts(damage, lang) for damage in report.damages],
-    }
-
-
-def _damage_facts(damage: Damage, lang: str) -> dict[str, object]:
-    return {
-        "chunk": damage.chunk,
-        "offset": damage.offset,
-        "end": damage.end,
-        "reason": damage.reason,
-        "text": damage.why(lang),
+        "damages": [
+            {
+                "chunk": damage.chunk,
+                "offset": damage.offset,
+                "end": damage.end,
+                "reason": damage.reason,
+                "text": damage.why(lang),
+            }
+            for damage in report.damages
+        ],
     }
 
 

@@ -22,10 +22,9 @@ from paddlecloud.cli.parser import NUMBER, TEXT, Command, Option
 from paddlecloud.model.errors import Invalid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from paddlecloud.cli.context import Context
-    from paddlecloud.cli.output import Progress
     from paddlecloud.cli.parser import Args
 
 
@@ -60,12 +59,16 @@ def split(args: Args, context: Context) -> int:
     if count is None:
         raise Invalid("data_needs_flag", command="data split", flag="--line_count")
     _check_counts(args, "line_count")
-    names = _numbered(suffix)
+    try:
+        if suffix % 0 == suffix % 1:
+            raise TypeError
+    except (TypeError, ValueError):
+        raise Invalid("data_suffix", suffix=suffix) from None
     counted = _Counted(_records(args, context, "data split"))
     records = iter(counted)
     paths: list[str] = []
     while batch := list(islice(records, count)):
-        path = names(len(paths))
+        path = suffix % len(paths)
         with Writer(path, compressor=args["compressor"]) as writer:
             writer.write_all(batch)
         paths.append(path)
@@ -98,28 +101,14 @@ def _records(args: Args, context: Context, command: str) -> Iterator[bytes]:
     with context.out.progress("data_reading", sum(map(file_size, paths))) as bar:
         for path in paths:
             if args["format"] == "lines":
-                yield from _lines(path, bar)
+                with Path(path).open("rb") as file:
+                    for line in file:
+                        bar.add(len(line))
+                        yield line.rstrip(b"\r\n")
             else:
                 with Reader(only(path), errors=args["errors"], layout=args["layout"]) as reader:
                     yield from reader
                 bar.add(file_size(path))
-
-
-def _lines(path: str, bar: Progress) -> Iterator[bytes]:
-
-    with Path(path).open("rb") as file:
-        for line in file:
-            bar.add(len(line))
-            yield line.rstrip(b"\r\n")
-
-
-def _numbered(suffix: str) -> Callable[[int], str]:
-    try:
-        if suffix % 0 == suffix % 1:
-            raise TypeError
-    except (TypeError, ValueError):
-        raise Invalid("data_suffix", suffix=suffix) from None
-    return lambda number: suffix % number
 
 
 def _report_written(context: Context, paths: list[str], records: int) -> int:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from paddlecloud.cli.context import Context
-    from paddlecloud.cli.output import Output
     from paddlecloud.cli.parser import Args
     from paddlecloud.data.recordio.repair import Report
 
@@ -88,7 +87,13 @@ def verify(args: Args, context: Context) -> int:
         out.value([facts(report, out.lang) for report in reports])
     else:
         for report in reports:
-            _print_damage(report, out)
+            for damage in report.damages:
+                out.line(out.paint(damage.text(out.lang), "red"))
+            count = len(report.damages)
+            code = "data_found_damage_one" if count == 1 else "data_found_damage"
+            numbers = {"count": count, "chunks": report.chunks, "records": report.records}
+            code = "data_sound" if report.sound else code
+            out.line(out.text(code, path=report.path, **numbers))
     return 0 if all(report.sound for report in reports) else 1
 
 
@@ -98,18 +103,6 @@ def _reports(args: Args, context: Context, command: str) -> Iterator[Report]:
     for path in paths_of(args, command):
         with context.out.progress("data_reading", file_size(path)) as bar:
             yield verified(path, layout=args["layout"], progress=bar.add)
-
-
-def _print_damage(report: Report, out: Output) -> None:
-    for damage in report.damages:
-        out.line(out.paint(damage.text(out.lang), "red"))
-    numbers = {"path": report.path, "records": report.records}
-    if report.sound:
-        out.line(out.text("data_sound", chunks=report.chunks, **numbers))
-        return
-    count = len(report.damages)
-    code = "data_found_damage_one" if count == 1 else "data_found_damage"
-    out.line(out.text(code, count=count, **numbers))
 
 
 def _described(record: bytes) -> dict[str, object]:

@@ -10,12 +10,10 @@ from __future__ import annotations
 import sys
 
 from paddlecloud.cli.parser import TEXT, Command, Option
-from paddlecloud.model.errors import Invalid, PaddleCloudError, Refused, Unauthenticated
+from paddlecloud.model.errors import Invalid, Refused, Unauthenticated
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import TextIO
-
     from paddlecloud.cli.context import Context
     from paddlecloud.cli.parser import Args
 
@@ -89,36 +87,30 @@ def _pasted(context: Context, name: str) -> str:
     hidden = name == "sk" and sys.stdin.isatty()
     text = ""
     while not text:
-        text = (_typed if hidden else _read)(context, prompt).strip()
+        text = _read(context, prompt, hidden=hidden).strip()
     if text.lower().startswith((f"{name}:", f"{name}=", f"{name} ")):
         text = text[len(name) :].lstrip(" :=")
     return text
 
 
-def _typed(context: Context, prompt: str) -> str:
-    """A secret from the terminal, which does not show it."""
+def _read(context: Context, prompt: str, *, hidden: bool) -> str:
     from getpass import getpass  # noqa: PLC0415 - only this command needs it
 
+    # The dialogue is the answer, unless that is to be JSON.
+    stream = sys.stderr if context.out.json else sys.stdout
     try:
-        return getpass(prompt, stream=_stream(context))
+        if hidden:
+            return getpass(prompt, stream=stream)
+        stream.write(prompt)
+        stream.flush()
+        line = sys.stdin.readline()
+        if not sys.stdin.isatty():
+            stream.write("\n")  # input from a pipe is not echoed, nor is its line end
+        if not line:
+            raise EOFError
     except EOFError:
-        raise _nothing(context) from None
-
-
-def _read(context: Context, prompt: str) -> str:
-    stream = _stream(context)
-    stream.write(prompt)
-    stream.flush()
-    line = sys.stdin.readline()
-    if not sys.stdin.isatty():
-        stream.write("\n")  # input from a pipe is not echoed, nor is its line end
-    if not line:
-        raise _nothing(context)
+        raise Refused("keys_not_pasted", path=context.config.save_path) from None
     return line
-
-
-def _nothing(context: Context) -> PaddleCloudError:
-    return Refused("keys_not_pasted", path=context.config.save_path)
 
 
 def _is_key(text: str) -> bool:
@@ -131,11 +123,6 @@ def _print(context: Context, line: str) -> None:
         context.out.message(line)
     else:
         context.out.draw(line + "\n")
-
-
-def _stream(context: Context) -> TextIO:
-    """The dialogue is the answer, unless that is to be JSON."""
-    return sys.stderr if context.out.json else sys.stdout
 
 
 COMMANDS = (

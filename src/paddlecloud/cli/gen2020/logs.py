@@ -8,8 +8,6 @@ from paddlecloud.cli.parser import FLAG, JOB_ID, NUMBER, TEXT, Command, Option
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from paddlecloud.cli.context import Context
     from paddlecloud.cli.parser import Args
 
@@ -29,27 +27,20 @@ def run(args: Args, context: Context) -> int:
         failed=args["failed"],
         grep=args["grep"],
     )
-    silent = (_print_json if context.out.json else _print)(args, context, chunks)
-    if silent and not args["follow"]:
+    size = 0
+    if context.out.json:
+        data = b"".join(chunks)
+        size = len(data)
+        worker = args["worker"] or (None if args["merge"] or args["failed"] else "trainer-0")
+        log = data.decode("utf-8", "replace")
+        context.out.value({"job_id": job_id, "worker": worker, "log": log})
+    else:
+        for chunk in chunks:
+            context.out.raw(chunk)
+            size += len(chunk)
+    if not size and not args["follow"]:
         report_waiting(context.client.query_job(job_id, diff=False), context.out)
     return 0
-
-
-def _print(_args: Args, context: Context, chunks: Iterator[bytes]) -> bool:
-    """Whether there was nothing to print."""
-    silent = True
-    for chunk in chunks:
-        context.out.raw(chunk)
-        silent = False
-    return silent
-
-
-def _print_json(args: Args, context: Context, chunks: Iterator[bytes]) -> bool:
-    text = b"".join(chunks).decode("utf-8", "replace")
-    several = args["merge"] or args["failed"]
-    worker = args["worker"] or (None if several else "trainer-0")
-    context.out.value({"job_id": args["job_id"], "worker": worker, "log": text})
-    return not text
 
 
 COMMANDS = (

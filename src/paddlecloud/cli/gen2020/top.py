@@ -25,8 +25,7 @@ def run(args: Args, context: Context) -> int:
     if out.json:
         out.value({"workers": rows})
         return 0
-    once = args["once"] or not out.on_terminal or context.environ.get("TERM") == "dumb"
-    if once:
+    if args["once"] or not out.on_terminal or context.environ.get("TERM") == "dumb":
         _show(rows, context)
         return 0
     from time import sleep  # noqa: PLC0415 - only a picture that moves needs it

@@ -60,7 +60,10 @@ def run(args: Args, context: Context) -> int:
         spent = perf_counter() - began
         results.append({"name": name, "ok": ok, "detail": detail, "seconds": round(spent, 4)})
         if not out.json:
-            _print(context, name, ok, detail, spent)
+            word = out.text("link_ok" if ok else "link_failed")
+            verdict = out.paint(word, "green" if ok else "red")
+            line = f"{_title(context, name)}: {verdict} ({spent * 1000:.0f} ms) {detail}"
+            out.line(line.rstrip())
         if not ok:
             broken = name
             break
@@ -74,7 +77,7 @@ def run(args: Args, context: Context) -> int:
 
 
 def _links(context: Context) -> Iterator[Link]:
-    yield "configuration", lambda: _configuration(context)
+    yield "configuration", lambda: context.config.path or context.out.text("doctor_config_none")
     yield "server", lambda: _server(context)
     yield "signature", lambda: _signature(context)
     try:
@@ -87,16 +90,15 @@ def _links(context: Context) -> Iterator[Link]:
     yield "job", lambda: _tiny_job(context)
 
 
-def _configuration(context: Context) -> str:
-    return context.config.path or context.out.text("doctor_config_none")
-
-
 def _server(context: Context) -> str:
     """Whether a server of ours is at that address; who we are there is the next question."""
-    endpoint = _address(context)
-    pool = context.client.transport.pool
+    config, transport = context.config, context.client.transport
+    if config.embedded:
+        endpoint = transport.endpoint
+    else:  # it is there or not whether we have keys for it or not
+        endpoint = Endpoint(server_url(config), "", "", ca_file=config.ca_file)
     url, timeout = f"{endpoint.url}/healthz", (SERVER_SECONDS, SERVER_SECONDS)
-    with pool.request("GET", url, tls=endpoint.tls, timeout=timeout) as answer:
+    with transport.pool.request("GET", url, tls=endpoint.tls, timeout=timeout) as answer:
         body = answer.read(LONGEST_HEALTH)
     try:
         health = parse(body)
@@ -109,14 +111,6 @@ def _server(context: Context) -> str:
         detail = f"GET /healthz: {answer.status}"
         raise Unreachable("server_malformed", address=endpoint.url, detail=detail)
     return endpoint.url
-
-
-def _address(context: Context) -> Endpoint:
-    """A remote server is there or not whether we have keys for it or not."""
-    config = context.config
-    if config.embedded:
-        return context.client.transport.endpoint
-    return Endpoint(server_url(config), "", "", ca_file=config.ca_file)
 
 
 def _signature(context: Context) -> str:
@@ -168,13 +162,6 @@ def _tiny_job(context: Context) -> str:
     if log != b"ok\n":
         raise Broken(context.out.text("doctor_wrong_log", job_id=job.id, got=repr(log[:100])))
     return context.out.text("doctor_tiny_job", job_id=job.id, state=job.state)
-
-
-def _print(context: Context, name: str, ok: bool, detail: str, spent: float) -> None:
-    out = context.out
-    word = out.text("link_ok" if ok else "link_failed")
-    verdict = out.paint(word, "green" if ok else "red")
-    out.line(f"{_title(context, name)}: {verdict} ({spent * 1000:.0f} ms) {detail}".rstrip())
 
 
 def _title(context: Context, name: str) -> str:
