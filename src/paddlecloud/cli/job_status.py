@@ -102,12 +102,7 @@ class _States(threading.Thread):
                 if job.final:
                     self._ended = job
                     return
-                # Placed before and not now: its log is that of an earlier attempt.
-                waits_again = bool(job.view.get("attempts")) and not job.view.get("pool")
-                with self._lock:
-                    self._ahead = self._ahead and job.state in WAITING and not waits_again
-                    if not self._ahead:
-                        self._print(job.state, str(job.view.get("queue_reason") or ""))
+                self._change(job)
 
     def job_wrote(self) -> None:
         """A job that writes to its log runs: the log may arrive before the state."""
@@ -115,6 +110,14 @@ class _States(threading.Thread):
             if self._printed[0] in ("", *WAITING):
                 self._ahead = True
                 self._print(RUNNING, "")
+
+    def _change(self, job: Job) -> None:
+        # Placed before and not now: its log is that of an earlier attempt.
+        waits_again = bool(job.view.get("attempts")) and not job.view.get("pool")
+        with self._lock:
+            self._ahead = self._ahead and job.state in WAITING and not waits_again
+            if not self._ahead:
+                self._print(job.state, str(job.view.get("queue_reason") or ""))
 
     def last(self, seconds: float) -> Job:
         """The job at its end. The log may have continued after the state that this thread read."""

@@ -19,15 +19,13 @@ class Admin:
     """Users, the keys and jobs of all users, pools, the audit log."""
 
     def __init__(self, client: Client) -> None:
-        self._client = client
         self._transport = client.transport
         self._pages = client.transport.pages
 
     def users(self) -> Rows:
         """All users, by id."""
-        return self._pages(
-            "/admin/users", "users", "after", {}, None, schema=response_schemas.USERS
-        )
+        schema = response_schemas.USERS
+        return self._pages("/admin/users", "users", "after", {}, None, schema=schema)
 
     def user(self, user_id: str) -> dict[str, Any]:
         return self._transport.get(_user(user_id), schema=response_schemas.USER)
@@ -39,9 +37,8 @@ class Admin:
 
     def set_user(self, user_id: str, **values: Any) -> dict[str, Any]:
         """Change role, email, plan, lang or disabled."""
-        return self._transport.post(
-            _user(user_id), values, schema=response_schemas.USER, idempotent=True
-        )
+        schema = response_schemas.USER
+        return self._transport.post(_user(user_id), values, schema=schema, idempotent=True)
 
     def delete_user(self, user_id: str) -> None:
         """Delete a user who has neither jobs nor files."""
@@ -50,9 +47,8 @@ class Admin:
     def tokens(self, user: str | None = None, *, revoked: bool = False) -> Rows:
         """The keys of all users, or of one, without their secrets."""
         query = {"user": user, "revoked": int(revoked)}
-        return list(
-            self._transport.get("/admin/tokens", query, schema=response_schemas.TOKENS)["tokens"]
-        )
+        answer = self._transport.get("/admin/tokens", query, schema=response_schemas.TOKENS)
+        return list(answer["tokens"])
 
     def create_token(self, user_id: str, *, name: str = "", scope: str = "full") -> dict[str, Any]:
         """A pair of keys for a user; its `sk` is returned only now."""
@@ -66,9 +62,8 @@ class Admin:
 
     def jobs(self, *, limit: int | None = 50, **filters: str | None) -> Rows:
         """The jobs of all users, newest first; owner, state and name may be given."""
-        return self._pages(
-            "/admin/jobs", "jobs", "before", filters, limit, schema=response_schemas.JOBS
-        )
+        paged = ("/admin/jobs", "jobs", "before", filters, limit)
+        return self._pages(*paged, schema=response_schemas.JOBS)
 
     def pools(self) -> Rows:
         return list(self._transport.get("/admin/pools", schema=response_schemas.POOLS)["pools"])

@@ -69,17 +69,14 @@ class Reconnection:
             limit = min(limit, deadline)
         if not self._may_wait or now >= limit:
             raise error
-        if now - self._since >= REPORT_AFTER:
-            self._report(error)
-        sleep(min(self._next, limit - now))
-        self._next = min(self._next * 2, 5.0)
-
-    def _report(self, error: Retry) -> None:
-        """Once for every absence, however many followers share this client."""
         client = self._client
-        if not client.waiting_noted and client.note is not None:
+        is_long = now - self._since >= REPORT_AFTER
+        if is_long and not client.waiting_noted and client.note is not None:
+            # Once for every absence, however many followers share this client.
             client.waiting_noted = True
             client.note("server_awaited", reason=error.text(client.config.lang))
+        sleep(min(self._next, limit - now))
+        self._next = min(self._next * 2, 5.0)
 
 
 def changes(

@@ -38,7 +38,7 @@ def escaped(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(_escaped(letter) if _obeyed(letter) else letter for letter in text)
+    return "".join(map(_escaped, text))
 
 
 def few(paths: Sequence[str], most: int = 3) -> str:
@@ -89,12 +89,9 @@ def why_not(path: str) -> str:
     return words(code) if code else ""
 
 
-def _obeyed(letter: str) -> bool:
-    """Control characters, line ends, and those that turn the direction of writing."""
-    code = ord(letter)
-    return code < 0x20 or 0x7F <= code < 0xA0 or letter in _TURNS
-
-
 def _escaped(letter: str) -> str:
+    """Control characters, line ends, and letters that turn the direction of writing are escaped."""
     code = ord(letter)
+    if not (code < 0x20 or 0x7F <= code < 0xA0 or letter in _TURNS):
+        return letter
     return _SHORT.get(letter) or (f"\\{code:03o}" if code < 0x100 else f"\\u{code:04x}")

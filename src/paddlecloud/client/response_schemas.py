@@ -30,12 +30,7 @@ _MIB = 1024 * 1024
 
 _USE = keys(
     {"cpu": measure, "memory": count},
-    {
-        "at": text,
-        "gpu": maybe(measure),
-        "gpu_memory": maybe(count),
-        "quiet": measure,
-    },
+    {"at": text, "gpu": maybe(measure), "gpu_memory": maybe(count), "quiet": measure},
 )
 _WORKER = keys(
     {"name": text, "state": text},
@@ -54,9 +49,7 @@ _WORKER = keys(
         "cards": each(count),
     },
 )
-_FAILURE = keys(
-    {"message": text, "advice": text, "worker": text, "last_lines": each(text)},
-)
+_FAILURE = keys({"message": text, "advice": text, "worker": text, "last_lines": each(text)})
 _JOB_KEYS = {"job_id": text, "job_status": text}
 _OF_JOB = {
     "advice": each(text),
@@ -102,49 +95,33 @@ FOLLOWED = keys({**_JOB_KEYS, "version": integer}, _OF_JOB)
 SUBMITTED = keys({"job": JOB, "notes": each(text)})
 VALIDATED = keys({"has_files": flag}, {"notes": each(text)})
 JOBS = keys({"jobs": each(JOB), "next": maybe(count)})
-HISTORY = keys(
-    {
-        "history": each(
-            keys({}, {"at": text, "event": text, "before": text, "after": text, "reason": text})
-        )
-    }
-)
+_CHANGE = keys({}, {"at": text, "event": text, "before": text, "after": text, "reason": text})
+HISTORY = keys({"history": each(_CHANGE)})
 DELETED = keys({"bytes": count})
-SPEC = keys(
+_SPEC_KEYS = {
+    "bos_url": maybe(text),
+    "directory": text,
+    "env": maybe(by_key(text)),
+    "git": maybe(by_key(text)),
+    "inherited_env": maybe(by_key(text)),
+    "public_bos": scalar,
+    "requirements": maybe(text),
+    "snapshot": maybe(text),
+}
+SPEC = keys({"spec": keys({}, _SPEC_KEYS)})
+_WORKER_USE = keys(
     {
-        "spec": keys(
-            {},
-            {
-                "bos_url": maybe(text),
-                "directory": text,
-                "env": maybe(by_key(text)),
-                "git": maybe(by_key(text)),
-                "inherited_env": maybe(by_key(text)),
-                "public_bos": scalar,
-                "requirements": maybe(text),
-                "snapshot": maybe(text),
-            },
-        )
-    }
+        "job_id": text,
+        "job_name": text,
+        "worker": text,
+        "state": text,
+        "asked": keys({"cpu": measure, "memory": measure, "gpu": measure}),
+        "usage": maybe(_USE),
+        "peak_memory": maybe(count),
+    },
+    {"node": text},
 )
-USES = keys(
-    {
-        "workers": each(
-            keys(
-                {
-                    "job_id": text,
-                    "job_name": text,
-                    "worker": text,
-                    "state": text,
-                    "asked": keys({"cpu": measure, "memory": measure, "gpu": measure}),
-                    "usage": maybe(_USE),
-                    "peak_memory": maybe(count),
-                },
-                {"node": text},
-            )
-        )
-    }
-)
+USES = keys({"workers": each(_WORKER_USE)})
 
 _FILE = keys(
     {"path": text, "size": count, "time": text},
@@ -185,7 +162,7 @@ WHOAMI = keys(
     {"user_id": text}, {"ak": text, "role": text, "server": text, "version": text, "time": text}
 )
 MAILED = keys({"email": text})
-_TOKEN = keys(
+TOKEN = keys(
     {"ak": text},
     {
         "user_id": text,
@@ -197,28 +174,17 @@ _TOKEN = keys(
         "revoked_at": maybe(text),
     },
 )
-TOKEN = _TOKEN
-TOKENS = keys({"tokens": each(_TOKEN)})
+TOKENS = keys({"tokens": each(TOKEN)})
 NEW_TOKEN = keys(
     {"ak": text, "sk": text, "user_id": text}, {"name": text, "scope": text, "created_at": text}
 )
 CHECKS = keys({"checks": each(keys({"name": text, "ok": flag, "detail": text}))})
 COLLECTED = keys({"jobs": count, "bytes": count})
-NOTIFICATIONS = keys(
-    {
-        "notifications": keys(
-            {
-                "events": each(text),
-                "mail": flag,
-                "email": text,
-                "webhook": text,
-                "webhook_off": text,
-            },
-            {"known_events": each(text)},
-        )
-    },
-    {"webhook_secret": maybe(text)},
+_CHOICES = keys(
+    {"events": each(text), "mail": flag, "email": text, "webhook": text, "webhook_off": text},
+    {"known_events": each(text)},
 )
+NOTIFICATIONS = keys({"notifications": _CHOICES}, {"webhook_secret": maybe(text)})
 DELIVERIES = keys({"deliveries": each(keys({"kind": text, "ok": flag, "message": text}))})
 QUOTA = keys(
     {
@@ -232,27 +198,11 @@ QUOTA = keys(
     },
     {"renews_at": text},
 )
-DAYS = keys(
-    {
-        "days": each(
-            keys({"date": text, "minutes": measure, "private_minutes": measure, "jobs": count})
-        )
-    }
-)
-PLANS = keys(
-    {
-        "plans": each(
-            keys(
-                {
-                    "name": text,
-                    "default": flag,
-                    "limits": by_key(maybe(measure)),
-                    "max_priority": text,
-                }
-            )
-        )
-    }
-)
+_DAY = keys({"date": text, "minutes": measure, "private_minutes": measure, "jobs": count})
+DAYS = keys({"days": each(_DAY)})
+_PLAN_LIMITS = by_key(maybe(measure))
+_PLAN = keys({"name": text, "default": flag, "limits": _PLAN_LIMITS, "max_priority": text})
+PLANS = keys({"plans": each(_PLAN)})
 
 USER = keys(
     {"user_id": text},
@@ -282,39 +232,21 @@ _NODE = keys(
     },
     {"enforces": by_key(flag)},
 )
-POOLS = keys(
+_POOL = keys(
     {
-        "pools": each(
-            keys(
-                {
-                    "name": text,
-                    "backend": text,
-                    "public": flag,
-                    "users": each(text),
-                    "job_types": each(text),
-                    "nodes": each(_NODE),
-                    "note": text,
-                },
-                {"preemption": flag},
-            )
-        )
-    }
+        "name": text,
+        "backend": text,
+        "public": flag,
+        "users": each(text),
+        "job_types": each(text),
+        "nodes": each(_NODE),
+        "note": text,
+    },
+    {"preemption": flag},
 )
-EVENTS = keys(
-    {
-        "events": each(
-            keys(
-                {"detail": by_key(scalar)},
-                {
-                    "number": count,
-                    "at": text,
-                    "actor": text,
-                    "source": text,
-                    "action": text,
-                    "target": text,
-                },
-            )
-        ),
-        "next": maybe(count),
-    }
+POOLS = keys({"pools": each(_POOL)})
+_EVENT = keys(
+    {"detail": by_key(scalar)},
+    {"number": count, "at": text, "actor": text, "source": text, "action": text, "target": text},
 )
+EVENTS = keys({"events": each(_EVENT), "next": maybe(count)})

@@ -5,10 +5,8 @@ The check is a process of its own beside the server (`server/services/files/veri
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from paddlecloud.cli.parser import FLAG, TEXT, Command, Option
-from paddlecloud.client import local_server
+from paddlecloud.cli.system.server import call_server
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,20 +16,10 @@ if TYPE_CHECKING:
 
 def run(args: Args, context: Context) -> int:
     """1 if a file is damaged or missing, for scripts that run it at night."""
-    from subprocess import call  # noqa: PLC0415 - 13 ms that no other command needs
-
-    from paddlecloud.client.config.resolve import resolve  # noqa: PLC0415 - as in Context
-
-    local_server.check_installed()
-    words = ["--verify", "--lang", context.out.lang]
-    words += ["--json"] if context.out.json else []
-    words += ["--repair"] if args["repair"] else []
-    words += ["--user", args["user"]] if args["user"] else []
-    home = resolve({}, context.environ).home
-    settings = str(Path(args["config"]).absolute()) if args["config"] else ""
-    words = local_server.command(home, settings, *words)
-    context.out.flush()
-    return call(words, env=local_server.server_environ(context.environ))
+    flags = ["--verify"]
+    flags += ["--repair"] if args["repair"] else []
+    flags += ["--user", args["user"]] if args["user"] else []
+    return call_server(args, context, *flags)
 
 
 COMMANDS = (

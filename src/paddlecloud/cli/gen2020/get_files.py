@@ -26,8 +26,11 @@ def run(args: Args, context: Context) -> int:
     args["download"] = args["download"] or args["resume"]
     args["download_dir"] = args["download_dir"] or DIRECTORY
     args["prefix"] = args["prefix"] or None  # a variable of a shell that is not set
-    if args["download"]:
-        _check_directory(args, context, job_id)
+    if args["download"]:  # before anything is asked of the server
+        from paddlecloud.client.download import staging  # noqa: PLC0415 - downloads only
+
+        records = staging.records_in(context.config.home) if args["resume"] else ""
+        staging.check_download_dir(args["download_dir"], f"/jobs/{job_id}/files", records)
     found = context.client.listing(job_id, args["prefix"], direct=bool(args["download"]))
     answer: dict[str, Any] = {"job_id": job_id, "files": found.files}
     done = None
@@ -45,18 +48,13 @@ def run(args: Args, context: Context) -> int:
         context.out.value(answer)
     elif not args["download"]:
         for row in found.files:
-            context.out.line(_row(row))
+            # As in the documents of 2020; the target of a link comes last, so that the first word
+            # of a row stays a path.
+            target = f"\t-> {visible(row['link'])}" if row.get("link") else ""
+            context.out.line(f"{visible(row['path'])}\t{row['size']}\t{row['time']}{target}")
     # A script that goes on with the download directory would miss something.
     complete = not args["download"] or (done is not None and not done.problems)
     return 0 if complete else 1
-
-
-def _row(row: dict[str, Any]) -> str:
-    """Path, size, time, as in the documents of 2020; of a link where it leads behind that, so that
-    the first word of a row stays a path."""
-    target = row.get("link")
-    known = f"{visible(row['path'])}\t{row['size']}\t{row['time']}"
-    return f"{known}\t-> {visible(target)}" if target else known
 
 
 def _check_flags(args: Args) -> None:
@@ -65,14 +63,6 @@ def _check_flags(args: Args) -> None:
         raise Invalid("flag_needs_flag", flag="--download_dir", other="--download=1")
     if args["resume"] and args["download"] is False:
         raise Invalid("flag_needs_flag", flag="--resume", other="--download=1")
-
-
-def _check_directory(args: Args, context: Context, job_id: str) -> None:
-    """Before anything is asked of the server."""
-    from paddlecloud.client.download import staging  # noqa: PLC0415 - downloads only
-
-    records = staging.records_in(context.config.home) if args["resume"] else ""
-    staging.check_download_dir(args["download_dir"], f"/jobs/{job_id}/files", records)
 
 
 def _has_not_begun(context: Context, job_id: str, rows: list[dict[str, Any]]) -> bool:

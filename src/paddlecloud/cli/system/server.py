@@ -55,10 +55,15 @@ def run(args: Args, context: Context) -> int:
 
 
 def check(args: Args, context: Context) -> int:
+    return call_server(args, context, "--check")
+
+
+def call_server(args: Args, context: Context, *flags: str) -> int:
+    """Run the server's program with these flags to its end; its exit code."""
     from subprocess import call  # noqa: PLC0415 - 13 ms that no other command needs
 
     local_server.check_installed()
-    more = ["--check", "--lang", context.out.lang, *(["--json"] if context.out.json else [])]
+    more = [*flags, "--lang", context.out.lang, *(["--json"] if context.out.json else [])]
     words = local_server.command(_home(context), _settings(args), *more)
     context.out.flush()
     return call(words, env=local_server.server_environ(context.environ))
