@@ -17,7 +17,8 @@ from errno import EACCES
 from json import dumps
 
 from paddlecloud.client.file_names import CUT_DOWNLOAD, check_name, is_plain, shown, why_not
-from paddlecloud.client.scan import notices
+from paddlecloud.client.scan import _notices as notices
+from paddlecloud.client.scan._notices import DEFAULT, KEYS
 from paddlecloud.client.scan._secrets import (
     CLIENT_CONF,
     config_has_keys,
@@ -26,7 +27,6 @@ from paddlecloud.client.scan._secrets import (
     names_in,
 )
 from paddlecloud.client.scan.hash_cache import Digests
-from paddlecloud.client.scan.notices import DEFAULT, KEYS
 from paddlecloud.model.errors import Conflict, Invalid, PaddleCloudError
 from paddlecloud.model.files.path_rules import link_meaning
 
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from io import FileIO
 
     from paddlecloud.client.scan._ignore import Rules
+    from paddlecloud.client.scan._notices import Note, Row
     from paddlecloud.client.scan.hash_cache import Known
-    from paddlecloud.client.scan.notices import Note, Row
     from paddlecloud.client.upload.local_handoff import LocalHandoff
 
     Source = tuple[str, int, str]
