@@ -149,10 +149,10 @@ class Output:
             raise
         except OSError as error:
             discard(sys.stdout)
-            code = "stdout_lost_job" if self.accepted else "stdout_lost"
-            params = {"job_id": self.accepted} if self.accepted else {}
-            reason = error.strerror or str(error)
-            raise PaddleCloudError(code, reason=reason, **params) from error
+            reason, job_id = error.strerror or str(error), self.accepted
+            if job_id:
+                raise PaddleCloudError("stdout_lost_job", reason=reason, job_id=job_id) from error
+            raise PaddleCloudError("stdout_lost", reason=reason) from error
 
 
 class StatusLine:
