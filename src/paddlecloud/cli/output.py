@@ -212,7 +212,6 @@ class Progress:
         self._drawn = self._began
 
     def add(self, count: int) -> None:
-        """So much more was moved."""
         self._moved += count
         self._show(count)
 

@@ -304,8 +304,9 @@ class Client:
             from paddlecloud.client.download.listing import with_snapshot  # noqa: PLC0415 - seldom needed
 
             files = with_snapshot(self.transport, job_id, prefix, files)
-        said = answer.get("job_status") or "", answer.get("left_behind") or ""
-        return Listing(f"output/{job_id}" if prefix is None else prefix, files, locations, *said)
+        state, left_behind = answer.get("job_status") or "", answer.get("left_behind") or ""
+        wanted = f"output/{job_id}" if prefix is None else prefix
+        return Listing(wanted, files, locations, state, left_behind)
 
     def whoami(self) -> dict[str, Any]:
         return self.transport.get("/whoami", schema=response_schemas.WHOAMI)

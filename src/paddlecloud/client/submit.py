@@ -13,7 +13,7 @@ from paddlecloud.client import response_schemas
 from paddlecloud.client.file_names import few, shown
 from paddlecloud.client.scan import git as scan_git
 from paddlecloud.client.scan.walk import scan as scanned
-from paddlecloud.client.upload.blobs import unheard, upload
+from paddlecloud.client.upload.blobs import ignore_note, upload
 from paddlecloud.client.upload.local_handoff import LocalHandoff
 from paddlecloud.model.errors import (
     Conflict,
@@ -64,7 +64,7 @@ def submit(
     client: Client,
     parameters: Mapping[str, Any],
     progress: Progress | None = None,
-    note: Note = unheard,
+    note: Note = ignore_note,
     scan_progress: ScanProgress | None = None,
     accepted: Accepted | None = None,
     skipped: Progress | None = None,
@@ -89,7 +89,7 @@ class Submit:
         client: Client,
         spec: Mapping[str, object],
         progress: Progress | None = None,
-        note: Note = unheard,
+        note: Note = ignore_note,
         scan_progress: ScanProgress | None = None,
         accepted: Accepted | None = None,
         skipped: Progress | None = None,

@@ -117,8 +117,6 @@ _SECTIONS = {
     for section in ("main", "openapi", "bcc", "bos")
 }
 _SECRET = (".sk", ".session_token")
-#: Below ~/bin/paddlecloud, where the 2020 documents put it.
-_OLD_NAMES = ("conf/client.conf", "client.conf")
 
 
 def _home(flags: Mapping[str, str], environ: Mapping[str, str]) -> Value:
@@ -164,16 +162,14 @@ def _load(
     if given is not None:
         candidates = [(_expanded(given.text, person), given.origin)]
     else:
-        names = (
-            f"{home}/client.conf",
-            *(f"{person}/bin/paddlecloud/{name}" for name in _OLD_NAMES),
-        )
+        old = f"{person}/bin/paddlecloud"  # where the 2020 documents put it
+        names = (f"{home}/client.conf", f"{old}/conf/client.conf", f"{old}/client.conf")
         candidates = [(name, "") for name in names]
-    for path, asked_by in candidates:
+    for path, origin in candidates:
         opened = read_file(path)
         if opened is None:
-            if asked_by:
-                raise ConfigError("config_missing", path=path, origin=asked_by)
+            if origin:
+                raise ConfigError("config_missing", path=path, origin=origin)
             continue
         data, mode = opened
         entries, warnings = parse(data, path, _SECTIONS)

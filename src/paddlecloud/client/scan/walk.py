@@ -127,7 +127,6 @@ class ScanProgress:
         self.bytes = 0
 
     def add(self, count: int) -> None:
-        """So many more bytes."""
         self.bytes += count
 
 

@@ -44,7 +44,7 @@ LONG = 64 * 1024
 _PACK_REFUSALS = frozenset(("auth_body_hash", "blob_digest", "pack_malformed"))
 
 
-def unheard(code: str, **params: object) -> None:
+def ignore_note(code: str, **params: object) -> None:
     """A `Note` that reports nothing."""
 
 
@@ -54,7 +54,7 @@ def upload(
     progress: Progress | None = None,
     handoff: LocalHandoff | None = None,
     skipped: Progress | None = None,
-    note: Note = unheard,
+    note: Note = ignore_note,
 ) -> None:
     """Upload what the server lacks, until it has the whole snapshot; resumes after interruptions.
 
