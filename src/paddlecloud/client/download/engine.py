@@ -45,7 +45,6 @@ from paddlecloud.transfer.workers import run_workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from typing import Any
 
     from paddlecloud.client.download._ranges import Range, Row
     from paddlecloud.client.sdk import Client, Listing
@@ -105,20 +104,29 @@ class _Restarted(Exception):
 
 
 def download_job(
-    client: Client, job_id: str, listing: Listing, download_dir: str, **options: Any
+    client: Client,
+    job_id: str,
+    listing: Listing,
+    download_dir: str,
+    *,
+    resume: bool = False,
+    progress: Progress | None = None,
+    skipped: Progress | None = None,
 ) -> Result:
-    """Download what `Client.listing` found of a job; the options are those of `download`."""
+    """Download what `Client.listing` found of a job; see `download`."""
     return download(
         client.transport,
         job_id,
         listing.files,
         download_dir,
         now=time(),
+        resume=resume,
+        progress=progress,
+        skipped=skipped,
         locations=listing.locations,
         records=records_in(client.config.home),
         prefix=listing.prefix,
         note=client.note,
-        **options,
     )
 
 
