@@ -79,7 +79,9 @@ class Agent:
     def start(self) -> None:
         """Start the threads."""
         threading.stack_size(_STACK)
-        _share_one_heap()
+        # Keep the C library from allocating a heap per thread, a megabyte or more in all.
+        with suppress(AttributeError, OSError):
+            ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
         gc.collect()
         gc.freeze()
         bodies: list[tuple[str, Callable[[], None]]] = [
@@ -147,12 +149,6 @@ def run(
     context.stopping.wait()
     agent.finish(_STOP_SECONDS)
     return 0
-
-
-def _share_one_heap() -> None:
-    """Keep the C library from allocating a heap per thread, a megabyte or more in all."""
-    with suppress(AttributeError, OSError):
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 def take_lock(path: Path) -> int | None:

@@ -11,7 +11,7 @@ import json
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from paddlecloud.model.errors import ConfigError
 from paddlecloud.net.endpoint import Endpoint
@@ -54,7 +54,13 @@ class AgentConfig:
 
 def read_config(path: Path, proxies: Proxies = DIRECT) -> AgentConfig:
     """The configuration at `path`. Raises ConfigError."""
-    raw = _read_object(path)
+    try:
+        raw = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError("agent_config_unreadable", path=str(path), reason=reason) from error
+    if not isinstance(raw, dict):
+        raise ConfigError("agent_config_unreadable", path=str(path), reason="not a JSON object")
     missing = [name for name in ("agent_id", "ak", "sk") if not raw.get(name)]
     if not raw.get("url") and not raw.get("endpoint_file"):
         missing.append("url")
@@ -122,16 +128,3 @@ def endpoint_at(url: str, config: AgentConfig, *, boot: str = "") -> Endpoint:
     if not found.host or not url.startswith(("http://", "https://")):
         raise ConfigError("agent_url", url=url)
     return found
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    try:
-        raw = json.loads(path.read_bytes())
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ConfigError("agent_config_unreadable", path=str(path), reason=reason) from error
-    except ValueError as error:
-        raise ConfigError("agent_config_unreadable", path=str(path), reason=str(error)) from error
-    if not isinstance(raw, dict):
-        raise ConfigError("agent_config_unreadable", path=str(path), reason="not a JSON object")
-    return raw

@@ -57,10 +57,13 @@ class AgentLog:
 
     def _write(self, line: bytes) -> None:
         try:
-            fd = self._open()
+            if self._fd is None:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+                self._fd = os.open(self._path, flags, 0o600)
+                self._size = os.fstat(self._fd).st_size
             if self._dropped:
                 line = b"(%d earlier lines could not be written)\n%b" % (self._dropped, line)
-            self._size += os.write(fd, line)
+            self._size += os.write(self._fd, line)
             self._dropped = 0
             if self._size > self._limit:
                 self._close()
@@ -68,13 +71,6 @@ class AgentLog:
         except OSError:
             self._dropped += 1
             self._close()
-
-    def _open(self) -> int:
-        if self._fd is None:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-            self._fd = os.open(self._path, flags, 0o600)
-            self._size = os.fstat(self._fd).st_size
-        return self._fd
 
     def _close(self) -> None:
         if self._fd is not None:

@@ -51,7 +51,8 @@ class _Finder(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname not in _MODULES or self._is_real(fullname, path):
+        real = fullname == "paddle" and PathFinder.find_spec(fullname, path) is not None
+        if fullname not in _MODULES or real:
             return None
         return spec_from_loader(fullname, self, is_package=fullname in _PACKAGES)
 
@@ -62,9 +63,6 @@ class _Finder(MetaPathFinder, Loader):
         vars(module).update(_MODULES[module.__name__]())
         if module.__name__ in _PACKAGES:
             vars(module)["__getattr__"] = _children(module.__name__)
-
-    def _is_real(self, fullname: str, path: Sequence[str] | None) -> bool:
-        return fullname == "paddle" and PathFinder.find_spec(fullname, path) is not None
 
 
 def _children(package: str) -> Callable[[str], ModuleType]:
@@ -93,21 +91,12 @@ def recordio_creator(
     return reader
 
 
-def _recordio() -> dict[str, Any]:
-    return {"reader": recordio.reader, "writer": recordio.writer}
-
-
 def _pickle() -> dict[str, Any]:
     """`cPickle`: what Python 2 wrote can be read."""
     import pickle  # noqa: PLC0415 - its names are taken over only for scripts that want cPickle
 
     names = {name: getattr(pickle, name) for name in pickle.__all__}
     return {**names, "load": pickles.load, "loads": pickles.loads}
-
-
-def _dataset() -> dict[str, Any]:
-    """The documents call `dataset.convert`, which never existed there; here it does."""
-    return {"convert": dataset.convert, "split": dataset.split}
 
 
 def _common() -> dict[str, Any]:
@@ -121,27 +110,20 @@ def _common() -> dict[str, Any]:
     }
 
 
-def _housing() -> dict[str, Any]:
-    return {
-        name: getattr(uci_housing, name)
-        for name in ("URL", "MD5", "feature_names", "train", "test")
-    }
-
-
-def _creator() -> dict[str, Any]:
-    return {"recordio": recordio_creator}
-
-
 _MODULES: dict[str, Callable[[], dict[str, Any]]] = {
     "cPickle": _pickle,
     "paddle": dict,
     "paddle.v2": dict,
-    "paddle.v2.dataset": _dataset,
+    # The documents call `dataset.convert`, which never existed there; here it does.
+    "paddle.v2.dataset": lambda: {"convert": dataset.convert, "split": dataset.split},
     "paddle.v2.dataset.common": _common,
-    "paddle.v2.dataset.uci_housing": _housing,
+    "paddle.v2.dataset.uci_housing": lambda: {
+        name: getattr(uci_housing, name)
+        for name in ("URL", "MD5", "feature_names", "train", "test")
+    },
     "paddle.v2.reader": dict,
-    "paddle.v2.reader.creator": _creator,
-    "recordio": _recordio,
+    "paddle.v2.reader.creator": lambda: {"recordio": recordio_creator},
+    "recordio": lambda: {"reader": recordio.reader, "writer": recordio.writer},
 }
 _PACKAGES = {"paddle", "paddle.v2", "paddle.v2.dataset", "paddle.v2.reader"}
 

@@ -35,7 +35,8 @@ def canonical(address: str) -> str:
     ascii_domain = _ascii_domain(domain)
     found = f"{local}@{ascii_domain}"
     if not (at and _is_local(local) and ascii_domain) or len(found.encode()) > MAX_BYTES:
-        raise Invalid("email_invalid", email=_harmless(address))
+        shown = "".join(c if c.isprintable() else "?" for c in address[:80])
+        raise Invalid("email_invalid", email=shown or '""')
     return found
 
 
@@ -77,24 +78,16 @@ def _ascii_domain(domain: str) -> str:
         name = domain.encode("idna").decode("ascii").lower()
     except UnicodeError:
         return ""
-    labels = name.split(".")
-    return name if len(name) <= 253 and all(map(_is_label, labels)) else ""
-
-
-def _is_label(label: str) -> bool:
-    return 0 < len(label) <= 63 and label.strip("-") == label and all(c in _LABEL for c in label)
+    valid = len(name) <= 253 and all(
+        0 < len(label) <= 63 and label.strip("-") == label and _LABEL.issuperset(label)
+        for label in name.split(".")
+    )
+    return name if valid else ""
 
 
 def _is_local(local: str) -> bool:
     """A dot-atom; letters of any script, as RFC 6531 has it, and no quoted forms."""
-    atoms = local.split(".")
     return len(local.encode()) <= MAX_LOCAL and all(
         atom and all(c in _ATOM or (not c.isascii() and category(c)[0] in "LMN") for c in atom)
-        for atom in atoms
+        for atom in local.split(".")
     )
-
-
-def _harmless(address: str) -> str:
-    """An address as typed, for messages: one short line."""
-    shown = "".join(c if c.isprintable() else "?" for c in address[:80])
-    return shown or '""'

@@ -143,16 +143,14 @@ def from_wire(status: int, error: Mapping[str, object]) -> PaddleCloudError:
     """The error a server sent, as the class it raised there."""
     params = error.get("params")
     known = params if isinstance(params, dict) else {}
-    kind = _KINDS.get(str(error.get("kind"))) or _by_status(status)
+    kind = _KINDS.get(str(error.get("kind")))
+    if kind is None:
+        branches = (each for each in _KINDS.values() if each is not PaddleCloudError)
+        same = (each for each in branches if each.status == status)
+        kind = next(same, Internal if status >= 500 else Invalid)
     raised = kind(str(error.get("code") or "unknown_answer"), **known)
     raised.said = str(error.get("message") or "")
     return raised
-
-
-def _by_status(status: int) -> type[PaddleCloudError]:
-    branches = (kind for kind in _KINDS.values() if kind is not PaddleCloudError)
-    same = (kind for kind in branches if kind.status == status)
-    return next(same, Internal if status >= 500 else Invalid)
 
 
 def _tree(kind: type[PaddleCloudError]) -> dict[str, type[PaddleCloudError]]:

@@ -75,7 +75,11 @@ def over_quota(allowance: Allowance, cpu: float, memory: int, gpu: int) -> Reaso
     )
     if not short:
         return None
-    left = _left(allowance, cpu, memory, gpu)
+    left = format_resources(
+        cpu if allowance.cpu is None else max(0.0, allowance.cpu),
+        memory if allowance.memory is None else max(0, allowance.memory),
+        gpu if allowance.gpu is None else max(0, allowance.gpu),
+    )
     return Reason(
         code="queue_quota_resources",
         params={"asks": format_resources(cpu, memory, gpu), "left": left},
@@ -123,15 +127,6 @@ def _asked(asks: Asks, state: PoolState) -> dict[str, str | int | float | None]:
         "pool": state.pool.name,
         "nodes": len(state.nodes),
     }
-
-
-def _left(allowance: Allowance, cpu: float, memory: int, gpu: int) -> str:
-    """What the plan leaves of what is asked for; without a limit, all of it."""
-    return format_resources(
-        cpu if allowance.cpu is None else max(0.0, allowance.cpu),
-        memory if allowance.memory is None else max(0, allowance.memory),
-        gpu if allowance.gpu is None else max(0, allowance.gpu),
-    )
 
 
 @lru_cache(maxsize=1024)

@@ -72,18 +72,15 @@ def _needed(state: PoolState, victims: list[Run]) -> list[Run]:
     needed = []
     for run in victims:
         state.occupy(run.slots)
-        if any(_overdrawn(node) for node, _ in run.slots):
+        if any(
+            node.cpu - node.reserved_cpu < -EPSILON
+            or node.memory - node.reserved_memory < 0
+            or node.gpu - node.reserved_gpu < 0
+            for node, _ in run.slots
+        ):
             state.occupy(run.slots, -1)
             needed.append(run)
     return needed
-
-
-def _overdrawn(node: NodeState) -> bool:
-    return (
-        node.cpu - node.reserved_cpu < -EPSILON
-        or node.memory - node.reserved_memory < 0
-        or node.gpu - node.reserved_gpu < 0
-    )
 
 
 def _cheapest(
@@ -94,7 +91,12 @@ def _cheapest(
         stopped = _pick(node, ask, rank, before, taken)
         if stopped is None:
             continue
-        cost = _price(stopped)
+        cost = (
+            len(stopped),
+            max((run.rank for run in stopped), default=0),
+            sum(run.cost for run in stopped),
+            -min((run.since for run in stopped), default=0.0),
+        )
         if best is None or cost < best[0]:
             best = (cost, node, stopped)
     return None if best is None else (best[1], best[2])
@@ -135,13 +137,4 @@ def _enough(node: NodeState, ask: Resources, stopped: list[Run]) -> bool:
         ask.cpu <= cpu + EPSILON
         and (not ask.memory or ask.memory <= memory)
         and (not ask.gpu or ask.gpu <= gpu)
-    )
-
-
-def _price(stopped: list[Run]) -> tuple[float, ...]:
-    return (
-        len(stopped),
-        max((run.rank for run in stopped), default=0),
-        sum(run.cost for run in stopped),
-        -min((run.since for run in stopped), default=0.0),
     )

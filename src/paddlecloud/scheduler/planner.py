@@ -30,7 +30,6 @@ Nothing here reads a clock, and the same input gives the same decisions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 from heapq import heapify, heappop, heappush, heapreplace
@@ -49,7 +48,7 @@ from paddlecloud.scheduler._hold_reasons import (
     why_preempting,
     why_reserved,
 )
-from paddlecloud.scheduler._pool_state import NodeState, PoolState, Promise, Run, Slots, to_slots
+from paddlecloud.scheduler._pool_state import PoolState, Promise, Run, Slots, to_slots
 from paddlecloud.scheduler._preemption import find_victims
 from paddlecloud.scheduler._queue import (
     Demand,
@@ -255,7 +254,9 @@ class Planner:
             return
         self._changes += 1
         run.state.leave(run)
-        self._capacity_freed(run.state, [node for node, _ in run.slots])
+        freed = list({node.index: node for node, _ in run.slots}.values())
+        for demand in self._demands.values():
+            demand.capacity_freed(run.state, freed)
         self.set_usage(run.owner, max(0.0, self.usage.get(run.owner, 0.0) - run.cost))
 
     def set_usage(self, owner: str, used: float) -> None:
@@ -386,12 +387,6 @@ class Planner:
             if demand.no_victims:
                 self._no_victims[demand.key] = demand.no_victims
 
-    def _capacity_freed(self, state: PoolState, nodes: Iterable[NodeState]) -> None:
-        """Capacity came free on these machines: demands that it could serve are tried again."""
-        freed = list({node.index: node for node in nodes}.values())
-        for demand in self._demands.values():
-            demand.capacity_freed(state, freed)
-
     # -- the walk over the queues --------------------------------------------------------
 
     def _walk(self) -> None:
@@ -401,18 +396,16 @@ class Planner:
         self._unreserved = len(self._pools)
         for number in sorted(self._levels, reverse=True):
             level = self._levels.get(number)
-            if level is not None:
-                self._walk_level(number, level)
-
-    def _walk_level(self, number: int, level: Level) -> None:
-        for promised in sorted(self._promised):
-            entry = self._entries[promised]
-            if entry.level == number and not self._keep_promise(entry):
-                self._promised.pop(promised, None)
-        if self._changes >= MANY_CHANGES:
-            self._walk_all(level)
-        else:
-            self._walk_queues(level)
+            if level is None:
+                continue
+            for promised in sorted(self._promised):
+                entry = self._entries[promised]
+                if entry.level == number and not self._keep_promise(entry):
+                    self._promised.pop(promised, None)
+            if self._changes >= MANY_CHANGES:
+                self._walk_all(level)
+            else:
+                self._walk_queues(level)
 
     def _keep_promise(self, entry: Entry) -> bool:
         """Start the job in the slots that were freed for it, or reserve them until they are."""

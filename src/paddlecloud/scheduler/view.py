@@ -166,7 +166,6 @@ Decision = Place | Hold | GiveUp | Preempt
 
 SMALLEST_CPU = 0.01
 """The least that a replica asks for, so a machine with less is full."""
-_EPSILON = 1e-9
 _CPUS_PER_GPU = 8
 _BYTES_PER_CPU = 4 * 2**30
 

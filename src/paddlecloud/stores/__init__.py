@@ -7,7 +7,7 @@ Kinds: `directory`, `memory`, `s3`; others are installed packages with an entry 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
@@ -43,15 +43,16 @@ GROUP = "paddlecloud.stores"
 _OWN = {"directory": "directory.store", "memory": "memory", "s3": "s3.store"}
 
 Settings = Mapping[str, object]
-Factory = Callable[[Settings], Store]
 
 
 def create(kind: str, settings: Settings) -> Store:
     """Open a store; ConfigError, with the known kinds, if there is no such kind."""
-    factory = _own(kind) or _installed().get(kind)
-    if factory is None:
+    if kind in _OWN:
+        return cast("Store", import_module(f"{__name__}.{_OWN[kind]}").create(settings))
+    point = _installed().get(kind)
+    if point is None:
         raise ConfigError("store_kind_unknown", kind=kind, known=", ".join(kinds()))
-    return factory(settings)
+    return cast("Store", point.load()(settings))
 
 
 def kinds() -> list[str]:
@@ -59,17 +60,7 @@ def kinds() -> list[str]:
     return sorted({*_OWN, *_installed()})
 
 
-def _own(kind: str) -> Factory | None:
-    if kind not in _OWN:
-        return None
-    return cast("Factory", import_module(f"{__name__}.{_OWN[kind]}").create)
-
-
-def _installed() -> dict[str, Factory]:
+def _installed() -> dict[str, EntryPoint]:
     from importlib.metadata import entry_points  # noqa: PLC0415 - 30 ms that own kinds never need
 
-    return {point.name: _later(point) for point in entry_points(group=GROUP)}
-
-
-def _later(point: EntryPoint) -> Factory:
-    return lambda settings: cast("Store", point.load()(settings))
+    return {point.name: point for point in entry_points(group=GROUP)}

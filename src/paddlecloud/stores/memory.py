@@ -113,17 +113,14 @@ class MemoryStore:
 
     def _keep(self, path: str, data: bytes, modified: datetime | None) -> Stat:
         stat = Stat(path=path, size=len(data), modified=modified or self._clock())
+        names, below = path.split("/"), f"{path}/"
+        above = ["/".join(names[:depth]) for depth in range(1, len(names))]
         with self._lock:
-            self._refuse_below_file(path)
-            self._files[path] = (stat, data)
+            files = self._files
+            if any(p in files for p in above) or any(p.startswith(below) for p in files):
+                raise Conflict("store_path_taken", path=shown(path))
+            files[path] = (stat, data)
         return stat
-
-    def _refuse_below_file(self, path: str) -> None:
-        names = path.split("/")
-        above = ("/".join(names[:depth]) for depth in range(1, len(names)))
-        below = f"{path}/"
-        if any(p in self._files for p in above) or any(p.startswith(below) for p in self._files):
-            raise Conflict("store_path_taken", path=shown(path))
 
 
 class _Upload:

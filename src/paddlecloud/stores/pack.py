@@ -76,7 +76,11 @@ class PackReceiver:
 
     def _take(self, view: memoryview) -> int:
         if self._left is None:
-            return self._take_header(view)
+            data = view[: HEADER - len(self._header)]
+            self._header += data
+            if len(self._header) == HEADER:
+                self._begin_file(self._header[:32].hex(), int.from_bytes(self._header[32:], "big"))
+            return len(data)
         data = view[: self._left]
         self._hash.update(data)
         if self._sink is not None:
@@ -84,13 +88,6 @@ class PackReceiver:
         self._left -= len(data)
         if self._left == 0:
             self._end_file()
-        return len(data)
-
-    def _take_header(self, view: memoryview) -> int:
-        data = view[: HEADER - len(self._header)]
-        self._header += data
-        if len(self._header) == HEADER:
-            self._begin_file(self._header[:32].hex(), int.from_bytes(self._header[32:], "big"))
         return len(data)
 
     def _begin_file(self, sha256: str, size: int) -> None:

@@ -135,26 +135,17 @@ def _own_files(store: s3_store.S3Store) -> Iterator[Stat]:
         if isinstance(entry, Stat):
             yield entry
         elif entry == OUTPUTS:
-            yield from _own_outputs(store)
+            for output in store.level(OUTPUTS):
+                if isinstance(output, Stat):
+                    yield output
+                elif not is_ours(output):
+                    yield from store.listed(output)
         else:
-            beginnings.add(_beside_outputs(entry))
+            # The shortest prefix that is none of `OUTPUTS`: one listing covers many directories.
+            prefixes = (entry[:length] for length in range(1, len(entry) + 1))
+            beginnings.add(next(each for each in prefixes if not OUTPUTS.startswith(each)))
     for beginning in beginnings:
         yield from (stat for stat in store.listed(beginning) if "/" in stat.path)
-
-
-def _own_outputs(store: s3_store.S3Store) -> Iterator[Stat]:
-    for entry in store.level(OUTPUTS):
-        if isinstance(entry, Stat):
-            yield entry
-        elif not is_ours(entry):
-            yield from store.listed(entry)
-
-
-def _beside_outputs(directory: str) -> str:
-    """Its shortest prefix that is none of `OUTPUTS`, so that one listing covers many
-    directories."""
-    beginnings = (directory[:length] for length in range(1, len(directory) + 1))
-    return next(letters for letters in beginnings if not OUTPUTS.startswith(letters))
 
 
 def _address(place: BosLocation, endpoint: str) -> str:

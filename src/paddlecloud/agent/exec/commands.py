@@ -68,8 +68,14 @@ class Commands:
             swept, self._swept = self._swept, True
             if self._live:
                 self._changed.notify()
-        if not swept:
-            self._sweep()
+        if swept or not self._directory.is_dir():
+            return
+        # Delete what an earlier agent left and the server does not list any more.
+        for root in self._directory.iterdir():
+            if root.name not in self._live:
+                with suppress(OSError):
+                    inspect.request_stop(root, grace=0.0, now=time.time())
+                shutil.rmtree(root, ignore_errors=True)
 
     def work(self) -> None:
         """The body of the thread."""
@@ -79,16 +85,6 @@ class Commands:
     def close(self) -> None:
         with self._changed:
             self._changed.notify_all()
-
-    def _sweep(self) -> None:
-        """Delete what an earlier agent left and the server does not list any more."""
-        if not self._directory.is_dir():
-            return
-        for root in self._directory.iterdir():
-            if root.name not in self._live:
-                with suppress(OSError):
-                    inspect.request_stop(root, grace=0.0, now=time.time())
-                shutil.rmtree(root, ignore_errors=True)
 
     def _turn(self, channel: Channel) -> None:
         with self._changed:
@@ -144,7 +140,14 @@ class Commands:
             one.stop_sent = True
         # Before the output is read, so that nothing printed before the end is missed.
         ended = records.read(one.root / records.EXIT)
-        lost = ended is None and self._is_lost(one)
+        assert one.started_at is not None
+        # Its supervisor is gone without an exit record.
+        lost = (
+            ended is None
+            and time.monotonic() - one.started_at >= _START_SECONDS
+            and records.lock_holder(one.root / records.LOCK) is None
+            and not (one.root / records.EXIT).exists()
+        )
         whole = all([stream.ship(one, channel) for stream in one.streams])
         if not whole and not any(stream.unwanted for stream in one.streams):
             return False
@@ -190,14 +193,6 @@ class Commands:
         self._context.spawner.spawn_root(one.root, one.id)
         self._context.log.info(f"command {one.id} started", one.replica)
         return True
-
-    def _is_lost(self, one: _Command) -> bool:
-        """Whether its supervisor is gone without an exit record."""
-        assert one.started_at is not None
-        if time.monotonic() - one.started_at < _START_SECONDS:
-            return False
-        held = records.lock_holder(one.root / records.LOCK) is not None
-        return not held and not (one.root / records.EXIT).exists()
 
     def _report_end(
         self, one: _Command, channel: Channel, cause: str, code: int | None, message: str

@@ -290,16 +290,19 @@ class PartialDownloads:
         """A function that deletes the kept download at `path`, if there is one. It raises
         BlockingIOError if a thread has resumed it since."""
         with self._lock:
-            found = [key for key, download in self._kept.items() if download.path == path]
-        return (lambda: self._delete(found[0], path)) if found else None
+            key = next((key for key, one in self._kept.items() if one.path == path), None)
+        if key is None:
+            return None
 
-    def _delete(self, key: tuple[str, str], path: Path) -> None:
-        with self._lock:
-            download = self._kept.get(key)
-            if download is None or download.path != path:
-                raise BlockingIOError(f"{path} was resumed")
-            del self._kept[key]
-        download.delete()
+        def delete() -> None:
+            with self._lock:
+                download = self._kept.get(key)
+                if download is None or download.path != path:
+                    raise BlockingIOError(f"{path} was resumed")
+                del self._kept[key]
+            download.delete()
+
+        return delete
 
 
 def part_path(path: Path) -> Path:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from paddlecloud.agent.server_link.channel import Channel
-    from paddlecloud.net.http1 import Response
     from paddlecloud.net.proxy import Proxies
 
 #: Seconds until a bucket accepts a connection, and longest silence.
@@ -76,7 +75,10 @@ class DirectDownloads:
         received = False
         try:
             with self._pool.request("GET", url, headers, idempotent=True, timeout=_TIMEOUT) as got:
-                if not 200 <= got.status < 300 or not _starts_at(start, got):
+                # A server without ranges sends the whole file.
+                begins = got.headers.get("content-range", "").startswith(f"bytes {start}-")
+                in_range = not start or (got.status == _PARTIAL_CONTENT and begins)
+                if not 200 <= got.status < 300 or not in_range:
                     got.take(_MAX_ERROR_BYTES)
                     return False
                 for chunk in got.iter_chunks():
@@ -91,10 +93,3 @@ class DirectDownloads:
     def drop_idle(self) -> None:
         """Close the connections that no thread uses."""
         self._pool.drop_idle()
-
-
-def _starts_at(start: int, response: Response) -> bool:
-    """Whether it is the range that was requested: a server without ranges sends the whole file."""
-    content_range = response.headers.get("content-range", "")
-    is_partial = response.status == _PARTIAL_CONTENT
-    return not start or (is_partial and content_range.startswith(f"bytes {start}-"))

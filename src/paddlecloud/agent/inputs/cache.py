@@ -100,7 +100,10 @@ class InputCache:
         if found is None:
             path = f"/agent/snapshots/{snapshot_id}"
             response = channel.call("GET", path, query={"replica": replica})
-            text = _entries_of(snapshot_id, response, channel)
+            # Servers send the JSON of which the id is the digest: normally it is not parsed here.
+            text = response[len(_BEFORE_ENTRIES) : -len(_AFTER_ENTRIES)]
+            if _id_of(text) != snapshot_id:
+                text = json.dumps(channel.parsed(response).get("entries")).encode()
             found = _checked(snapshot_id, text)
             self._store(snapshot_id, text)
         self._keep_in_memory(found)
@@ -275,15 +278,6 @@ def check_id(snapshot_id: str) -> None:
         raise Invalid("agent_snapshot_damaged", snapshot=snapshot_id[:100])
 
 
-def _entries_of(snapshot_id: str, response: bytes, channel: Channel) -> bytes:
-    """The list in the server's response, as JSON. Servers send the JSON of which the id is the
-    digest, so normally it need not be parsed here."""
-    text = response[len(_BEFORE_ENTRIES) : -len(_AFTER_ENTRIES)]
-    if _id_of(text) == snapshot_id:
-        return text
-    return json.dumps(channel.parsed(response).get("entries")).encode()
-
-
 def _checked(snapshot_id: str, text: bytes) -> Snapshot:
     """The snapshot of this list, if it is the one of that id.
 
@@ -303,7 +297,12 @@ def _checked(snapshot_id: str, text: bytes) -> Snapshot:
             for path, kind, size, sha256, executable, target in json.loads(text)
         ]
         if _id_of(text) == snapshot_id:
-            _check_paths(entries)
+            if not _are_plain([entry.path for entry in entries]):
+                for entry in entries:
+                    check_path(entry.path, below=True)
+            for entry in entries:
+                if entry.kind is EntryKind.LINK:
+                    check_path(resolve_link(entry.path, entry.target), below=True)
             return Snapshot(id=snapshot_id, entries=tuple(entries))
         found = snapshot_of(entries)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
@@ -315,15 +314,6 @@ def _checked(snapshot_id: str, text: bytes) -> Snapshot:
 
 def _id_of(text: bytes) -> str:
     return "sha256:" + hashlib.sha256(text).hexdigest()
-
-
-def _check_paths(entries: Sequence[Entry]) -> None:
-    if not _are_plain([entry.path for entry in entries]):
-        for entry in entries:
-            check_path(entry.path, below=True)
-    for entry in entries:
-        if entry.kind is EntryKind.LINK:
-            check_path(resolve_link(entry.path, entry.target), below=True)
 
 
 def _are_plain(paths: Sequence[str]) -> bool:

@@ -183,7 +183,11 @@ class SnapshotTrees:
         with suppress(FileNotFoundError):
             for home in self._top.iterdir():
                 if not home.name.endswith(_PART) and str(home / _FILES) not in wanted:
-                    yield home, _read_note(home)
+                    note: dict[str, Any] = {}
+                    with suppress(OSError, ValueError):
+                        found = json.loads((home / NOTE).read_bytes())
+                        note = found if isinstance(found, dict) else {}
+                    yield home, note
 
     def _home(self, snapshot_id: str, owner: int | None, blobs_dir: str | None) -> Path:
         """The directory of a tree. Its name ends with the time when the store last found a damaged
@@ -290,7 +294,15 @@ class SnapshotTrees:
             if checked and blobs_dir is not None:
                 note |= {"store": blobs_dir, "linked": _linked(files, snapshot, blobs_dir)}
             (part / NOTE).write_text(json.dumps(note))
-            _delete_with_retries(home)  # one of an earlier boot
+            # One of an earlier boot. A thread that deletes it too has it for a moment only.
+            for tries_left in reversed(range(_DELETE_TRIES + 1)):
+                try:
+                    _delete(home)
+                    break
+                except BlockingIOError:
+                    if not tries_left:
+                        raise
+                time.sleep(_DELETE_PAUSE)
             # Before it has its name: the pruning thread may find it at any moment.
             tree = HeldTree(str(home / _FILES), overlay.hold(files))
             part.rename(home)
@@ -353,25 +365,6 @@ def _inode(path: str) -> int | None:
     return None
 
 
-def _read_note(home: Path) -> dict[str, Any]:
-    """Empty where it cannot be read."""
-    with suppress(OSError, ValueError):
-        found = json.loads((home / NOTE).read_bytes())
-        if isinstance(found, dict):
-            return found
-    return {}
-
-
-def _delete_with_retries(home: Path) -> None:
-    """Delete a tree that is built again. Another thread that deletes it has it for a moment only;
-    BlockingIOError when it takes longer."""
-    for _ in range(_DELETE_TRIES):
-        with suppress(BlockingIOError):
-            return _delete(home)
-        time.sleep(_DELETE_PAUSE)
-    return _delete(home)
-
-
 def _delete(home: Path) -> None:
     """Delete a tree. BlockingIOError when it is in use."""
     note = None
@@ -380,7 +373,11 @@ def _delete(home: Path) -> None:
     try:
         if note is not None:
             fcntl.flock(note, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _check_same(note, home)
+            inode = None
+            with suppress(FileNotFoundError):
+                inode = (home / NOTE).stat().st_ino
+            if inode != os.fstat(note).st_ino:
+                raise BlockingIOError(errno.EAGAIN, "it was built again", str(home))
         part = home.with_name(f"{home.name}.{os.urandom(8).hex()}{_PART}")
         with suppress(FileNotFoundError):
             home.rename(part)
@@ -388,11 +385,3 @@ def _delete(home: Path) -> None:
     finally:
         if note is not None:
             os.close(note)
-
-
-def _check_same(note: int, home: Path) -> None:
-    """BlockingIOError if the tree was built again since its note was opened: that one is held."""
-    with suppress(FileNotFoundError):
-        if os.fstat(note).st_ino == (home / NOTE).stat().st_ino:
-            return
-    raise BlockingIOError(errno.EAGAIN, "it was built again", str(home))

@@ -132,9 +132,16 @@ class Environments:
             finished = self._finished.pop(tracked.id, None)
             found = use(target)
         if finished is not None and not _has_higher_limit(tracked.ordered, finished):
-            _log(tracked, _result_lines(finished))
             if finished.error is not None:
+                shown = "".join(f"{line}\n" for line in _lines(finished.tail)[-_SHOWN_LINES:])
+                _log(tracked, notices.log_lines("environment_said", {}) + shown)
                 raise finished.error
+            # How long an install of an earlier agent took is not known.
+            code = "environment_installed"
+            params: dict[str, object] = {}
+            if finished.took:
+                code, params = "environment_installed_in", {"seconds": f"{finished.took:.1f}"}
+            _log(tracked, notices.log_lines(code, params))
         if found is not None:
             tracked.environment = found
             return found
@@ -309,7 +316,11 @@ def identity(python: str, *, uid: int | None) -> str:
     real = Path(python).resolve()
     found = real.stat()
     known = f"{real} {found.st_size} {found.st_mtime_ns}"
-    return f"{known} {_probe(python)}" if uid is None and _is_script(real) else known
+    if uid is None and real.is_file():
+        with real.open("rb") as file:
+            if file.read(2) == b"#!":
+                return f"{known} {_probe(python)}"
+    return known
 
 
 def with_environment(env: Mapping[str, str], home: str) -> dict[str, str]:
@@ -317,13 +328,6 @@ def with_environment(env: Mapping[str, str], home: str) -> dict[str, str]:
     rest = {name: text for name, text in env.items() if name != "PYTHONHOME"}
     path = f"{home}/bin:{env.get('PATH') or FALLBACK_PATH}"
     return rest | {"PATH": path, "VIRTUAL_ENV": home}
-
-
-def _is_script(program: Path) -> bool:
-    if not program.is_file():
-        return False
-    with program.open("rb") as file:
-        return file.read(2) == b"#!"
 
 
 def _probe(python: str) -> str:
@@ -403,16 +407,6 @@ def last_lines(tail: bytes, most: int) -> str:
 def _lines(tail: bytes) -> list[str]:
     text = tail.decode("utf-8", "replace").replace("\r", "\n")
     return [line.rstrip() for line in text.split("\n") if line.strip()]
-
-
-def _result_lines(finished: _Install) -> str:
-    if finished.error is None:
-        # How long an install of an earlier agent took is not known.
-        if not finished.took:
-            return notices.log_lines("environment_installed", {})
-        return notices.log_lines("environment_installed_in", {"seconds": f"{finished.took:.1f}"})
-    shown = "".join(f"{line}\n" for line in _lines(finished.tail)[-_SHOWN_LINES:])
-    return notices.log_lines("environment_said", {}) + shown
 
 
 def _log(tracked: Tracked, text: str) -> None:

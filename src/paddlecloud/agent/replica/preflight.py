@@ -74,21 +74,18 @@ def without_pserver(env: Mapping[str, str], *, seconds: float = _TIMEOUT) -> tup
     no parameter servers; None if it has, or that is not known within `seconds`."""
     deadline = time.monotonic() + seconds
     with suppress(OSError, ValueError):
-        candidates = (Path(place) / "paddle" for place in _search_path(env))
-        package = next((each for each in candidates if _is_package(each)), None)
-        if package is None:
+        for place in _search_path(env):
+            package = Path(place) / "paddle"
+            with suppress(OSError):
+                if (package / "__init__.py").is_file():
+                    break
+        else:
             return None
         library = next((package / name for name in _LIBRARIES if (package / name).is_file()), None)
         if library is not None and not _has_pserver(library, deadline):
             version = _VERSION.search(_beginning(package / "version" / "__init__.py"))
             return version[1] if version else "?", str(package)
     return None
-
-
-def _is_package(path: Path) -> bool:
-    with suppress(OSError):
-        return (path / "__init__.py").is_file()
-    return False
 
 
 def _search_path(env: Mapping[str, str]) -> Iterator[str]:

@@ -271,7 +271,12 @@ def lock_holder(path: Path | str) -> int | None:
     except FileNotFoundError:
         return None
     try:
-        kind, pid = _unpack(fcntl.fcntl(fd, fcntl.F_GETLK, _question()))
+        if _LINUX:
+            query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, query))
+        else:
+            query = _FLOCK.pack(0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET)
+            _, _, pid, kind, _ = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, query))
     finally:
         os.close(fd)
     return None if kind == fcntl.F_UNLCK else pid
@@ -303,14 +308,3 @@ def _exists(path: str) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     return True
-
-
-def _question() -> bytes:
-    if _LINUX:
-        return _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-    return _FLOCK.pack(0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET)
-
-
-def _unpack(answer: bytes) -> tuple[int, int]:
-    fields = _FLOCK.unpack(answer)
-    return (fields[0], fields[4]) if _LINUX else (fields[3], fields[2])

@@ -39,7 +39,7 @@ from paddlecloud.agent.supervisor.processes import works_in_a_child
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 TEMPORARY = "tmp"
 OWN = (WORK, "mount", "output", "log", TEMPORARY, "home", ROOT, STACKS, TOKEN)
@@ -78,15 +78,21 @@ def enter(
     unshare(CLONE_NEWNS | CLONE_NEWIPC)
     own = [f"{root}/{name}" for name in OWN if _is_there(f"{root}/{name}")]
     kept = {path: os.open(path, _OPEN) for path in (*own, *also)}
-    covers = _topmost(cover_of(path, hide, _passable) for path in (root, *also))
+    found = {cover_of(path, hide, _passable) for path in (root, *also)}
+    covers = sorted(c for c in found if not any(c != o and _is_below(c, o) for o in found))
     set_attributes("/", on=ATTR_RDONLY | ATTR_NOSUID, recursive=True)
     if rooted:
         set_attributes("/", on=ATTR_NODEV, off=ATTR_RDONLY)
     for path in hide:
         if not any(_is_below(path, cover) or _is_below(cover, path) for cover in covers):
             _hide(path)
-    for place in _SHARED_TEMPORARY:
-        _mount_tmp(place, kept.get(f"{root}/{TEMPORARY}"))
+    temporary = kept.get(f"{root}/{TEMPORARY}")
+    for place in filter(_is_there, _SHARED_TEMPORARY):
+        if temporary is None:
+            mount("tmpfs", place, "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")
+        else:
+            mount(f"/proc/self/fd/{temporary}", place, None, MS_BIND)
+            set_attributes(place, on=ATTR_NODEV, off=ATTR_RDONLY)
     _mount_shm()
     for cover in covers:
         _remount(cover, {path: fd for path, fd in kept.items() if _is_below(path, cover)})
@@ -102,7 +108,10 @@ def become(uid: int) -> None:
     for capability in range(_MOST_CAPABILITIES):
         if libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(capability), 0, 0, 0) < 0:
             break
-    _leave_keyring()
+    keyctl = _KEYCTL.get(os.uname().machine)
+    if keyctl is not None:
+        # Keys of the session in which the agent was started are not for the replica.
+        libc.syscall(ctypes.c_long(keyctl), ctypes.c_long(_KEYCTL_JOIN_SESSION_KEYRING), None)
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
@@ -134,12 +143,6 @@ def cover_of(root: str, hide: Sequence[str], passable: Callable[[str], bool]) ->
     return next(closed, above[-1])
 
 
-def _topmost(covers: Iterable[str]) -> list[str]:
-    """Those of them that no other one covers."""
-    found = set(covers)
-    return sorted(c for c in found if not any(c != o and _is_below(c, o) for o in found))
-
-
 def _passable(path: str) -> bool:
     return bool(os.stat(path).st_mode & 0o001)  # noqa: PTH116 - see `_hide`
 
@@ -149,16 +152,6 @@ def _hide(path: str) -> None:
         mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV | MS_RDONLY, "mode=0000,size=4k")
     elif os.path.exists(path):  # noqa: PTH110 - as above
         mount("/dev/null", path, None, MS_BIND)
-
-
-def _mount_tmp(place: str, source: int | None) -> None:
-    if not _is_there(place):
-        return
-    if source is None:
-        mount("tmpfs", place, "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")
-        return
-    mount(f"/proc/self/fd/{source}", place, None, MS_BIND)
-    set_attributes(place, on=ATTR_NODEV, off=ATTR_RDONLY)
 
 
 def _mount_shm() -> None:
@@ -195,13 +188,6 @@ def _be_oom_killed_first() -> None:
             os.write(fd, _OOM_SCORE)
         finally:
             os.close(fd)
-
-
-def _leave_keyring() -> None:
-    """Keys of the session in which the agent was started are not for the replica."""
-    number = _KEYCTL.get(os.uname().machine)
-    if number is not None:
-        libc.syscall(ctypes.c_long(number), ctypes.c_long(_KEYCTL_JOIN_SESSION_KEYRING), None)
 
 
 def _try() -> bool:

@@ -83,20 +83,17 @@ def _lay(lower: str, upper: str, scratch: str, target: str) -> None:
     try:
         # By descriptors: paths may be long, and contain the characters that separate options.
         low, up, work = (f"/proc/self/fd/{fd}" for fd in fds)
-        _mount(f"lowerdir={low},upperdir={up},workdir={work}", target)
+        where = f"lowerdir={low},upperdir={up},workdir={work}"
+        # With the best options that this kernel supports.
+        *better, last = _AS_ROOT if os.geteuid() == 0 else _AS_USER
+        for options in better:
+            with suppress(OSError):
+                _mounts.mount("paddlecloud", target, "overlay", 0, f"{where},{options}")
+                return
+        _mounts.mount("paddlecloud", target, "overlay", 0, f"{where},{last}")
     finally:
         for fd in fds:
             os.close(fd)
-
-
-def _mount(where: str, target: str) -> None:
-    """With the best options that this kernel supports."""
-    *better, last = _AS_ROOT if os.geteuid() == 0 else _AS_USER
-    for options in better:
-        with suppress(OSError):
-            _mounts.mount("paddlecloud", target, "overlay", 0, f"{where},{options}")
-            return
-    _mounts.mount("paddlecloud", target, "overlay", 0, f"{where},{last}")
 
 
 def _try(root: str, tree: str) -> bool:

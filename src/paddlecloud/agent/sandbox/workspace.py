@@ -324,7 +324,13 @@ class _Removal:
             if depth < _DEEPEST:
                 self._remove_folder(above, name, depth)
             else:
-                self._move_to_the_top(above, name)
+                deep = f"deep.{os.urandom(8).hex()}"
+                _with_permission(
+                    above,
+                    name,
+                    lambda: os.rename(name, deep, src_dir_fd=above, dst_dir_fd=self._top),
+                )
+                self.deep.append(deep)
 
     def _remove_folder(self, above: int, name: str, depth: int) -> None:
         fd = _with_permission(above, name, lambda: os.open(name, _FOLDER, dir_fd=above))
@@ -350,15 +356,6 @@ class _Removal:
             except PermissionError:
                 os.fchmod(above, stat.S_IRWXU)
                 act()
-
-    def _move_to_the_top(self, above: int, name: str) -> None:
-        moved = f"deep.{os.urandom(8).hex()}"
-        _with_permission(
-            above,
-            name,
-            lambda: os.rename(name, moved, src_dir_fd=above, dst_dir_fd=self._top),
-        )
-        self.deep.append(moved)
 
 
 def _with_permission(above: int, name: str, act: Callable[[], T]) -> T:

@@ -302,11 +302,12 @@ class Channel:
         self, connection: Connection, method: str, target: str, body: Body
     ) -> dict[str, str]:
         assert self.endpoint is not None
-        headers = {CONTENT_SHA256: _digest(body)}
         if isinstance(body, PartBody):
-            headers[CONTENT_CRC32] = f"{crc32(body.data):08x}"
-        if isinstance(body, FileBody):
-            headers["content-length"] = str(body.size)
+            headers = {CONTENT_SHA256: UNSIGNED, CONTENT_CRC32: f"{crc32(body.data):08x}"}
+        elif isinstance(body, FileBody):
+            headers = {CONTENT_SHA256: body.sha256, "content-length": str(body.size)}
+        else:
+            headers = {CONTENT_SHA256: hashlib.sha256(body).hexdigest() if body else EMPTY_SHA256}
         sign_request(self.endpoint, connection.authority, method, target, headers)
         return headers
 
@@ -338,38 +339,24 @@ class Channel:
             # Not an error response of our server: another server at its port, or a proxy.
             return self._unexpected_response(f"status {response.status} without a reason")
         self._link.reached()
-        return _error_of(response.status, error)
+        found = from_wire(response.status, error)
+        # The server cannot reach another one, which is no reason to leave it; or it had an
+        # unexpected error. Errors that the server raises itself have other codes.
+        internal = isinstance(found, Internal) and found.code == _INTERNAL_ERROR
+        if isinstance(found, Unreachable) or internal:
+            found = Retry(found.code, **found.params)
+        found.add_note(f"request {error.get('request_id', '?')}")
+        return found
 
     def _unexpected_response(self, detail: str) -> Unreachable:
         address = self._connection.authority if self._connection else "?"
         return Unreachable("server_malformed", address=address, detail=detail)
 
 
-def _error_of(status: int, wire: Mapping[str, Any]) -> PaddleCloudError:
-    """The error of a response, as a class that can be retried or not."""
-    error = from_wire(status, wire)
-    if isinstance(error, Unreachable):
-        # The server cannot reach another one, which is no reason to leave it.
-        error = Retry(error.code, **error.params)
-    elif isinstance(error, Internal) and error.code == _INTERNAL_ERROR:
-        # An unexpected error there. Errors that the server raises itself have other codes.
-        error = Retry(error.code, **error.params)
-    error.add_note(f"request {wire.get('request_id', '?')}")
-    return error
-
-
 def is_internal_error(error: Exception) -> bool:
     """Whether the server had an unexpected error (500). It may work later, but not without end; and
     the server responds, so other requests go on."""
     return isinstance(error, Retry) and error.code == _INTERNAL_ERROR
-
-
-def _digest(body: Body) -> str:
-    if isinstance(body, FileBody):
-        return body.sha256
-    if isinstance(body, PartBody):
-        return UNSIGNED
-    return hashlib.sha256(body).hexdigest() if body else EMPTY_SHA256
 
 
 def _is_same(one: Endpoint | None, other: Endpoint | None) -> bool:

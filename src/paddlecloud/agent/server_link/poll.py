@@ -71,8 +71,14 @@ class Poller:
                 self._wait = 0.0
                 return
         self._apply(answer)
-        is_new = self._try_isolation((answer.get("settings") or {}).get("separate"))
-        self._wait = 0.0 if self._in_round or is_new else WAIT
+        self._wait = 0.0 if self._in_round else WAIT
+        isolate = (answer.get("settings") or {}).get("separate")
+        if isolate and self._context.separates is None:
+            # Tried once, and reported to the server with the next poll, at once.
+            self._context.separates = self._context.spawner.can_isolate()
+            able = "are" if self._context.separates else "cannot be"
+            self._context.log.info(f"the replicas of different users {able} isolated here")
+            self._wait = 0.0
 
     def _lost_directory(self) -> bool:
         """End if our directory was deleted: at once if another agent has one there now, whose keys
@@ -103,12 +109,14 @@ class Poller:
         return self._channel.json("POST", "/agent/poll", request, timeout=self._wait + _SLACK)
 
     def _apply(self, answer: dict[str, Any]) -> None:
-        settings = answer.get("settings") or {}
-        self._context.ship_interval = float(
-            settings.get("ship_interval", self._context.ship_interval)
-        )
-        self._context.grace = float(settings.get("grace", self._context.grace))
-        self._set_cache_limit(settings.get("cache_limit"))
+        context, settings = self._context, answer.get("settings") or {}
+        context.ship_interval = float(settings.get("ship_interval", context.ship_interval))
+        context.grace = float(settings.get("grace", context.grace))
+        limit = settings.get("cache_limit")
+        fixed = context.config.cache_bytes is not None
+        if isinstance(limit, int) and not fixed and limit != context.cache_limit:
+            context.cache_limit = limit
+            context.prune_due.set()
         if isinstance(answer.get("peers"), list):
             self._context.link.set_peers(answer["peers"])
         if answer.get("restart"):
@@ -130,26 +138,6 @@ class Poller:
         if self._in_round and not orders:
             self._in_round = False
             self._lifecycle.end_round()
-
-    def _set_cache_limit(self, limit: object) -> None:
-        """Unless it is fixed for this machine; a new limit is applied at once."""
-        context = self._context
-        if (
-            isinstance(limit, int)
-            and context.config.cache_bytes is None
-            and limit != context.cache_limit
-        ):
-            context.cache_limit = limit
-            context.prune_due.set()
-
-    def _try_isolation(self, wanted: object) -> bool:
-        """Try once whether users can be isolated, for a server that asks; whether that is new."""
-        if not wanted or self._context.separates is not None:
-            return False
-        self._context.separates = self._context.spawner.can_isolate()
-        able = "are" if self._context.separates else "cannot be"
-        self._context.log.info(f"the replicas of different users {able} isolated here")
-        return True
 
     def _failed(self, error: PaddleCloudError) -> None:
         self._wait = 0.0

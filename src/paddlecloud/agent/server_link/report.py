@@ -166,8 +166,14 @@ class Reporter:
             batch.restore()
             if isinstance(error, Retry | Unauthenticated) and not is_internal_error(error):
                 self._pause(error, batch)
+            elif len(batch.items) > 1:
+                # Find the item that is refused, and hold that one back.
+                self._single_items = len(batch.items)
             else:
-                self._refused(error, batch)
+                tracked = batch.replicas[0]
+                tracked.hold_until = time.monotonic() + RETRY_SECONDS
+                refused = f"its report was refused: {_with_notes(error)}"
+                self._context.log.warning(refused, tracked.id)
         except BaseException:
             batch.restore()
             raise
@@ -194,15 +200,6 @@ class Reporter:
         self._paused_until = time.monotonic() + pause
         if pause >= 1.0:
             self._context.log.warning(f"the report waits: {_with_notes(error)}")
-
-    def _refused(self, error: PaddleCloudError, batch: Batch) -> None:
-        """The server refuses the batch: find the item that is refused, and hold that one back."""
-        if len(batch.items) > 1:
-            self._single_items = len(batch.items)
-            return
-        tracked = batch.replicas[0]
-        tracked.hold_until = time.monotonic() + RETRY_SECONDS
-        self._context.log.warning(f"its report was refused: {_with_notes(error)}", tracked.id)
 
     def _wait_for_log(self, tracked: Tracked, error: OSError | StorageFull, now: float) -> None:
         """The rest of the log of a replica that is over cannot be read or stored: its end waits for

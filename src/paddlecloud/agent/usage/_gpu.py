@@ -49,24 +49,17 @@ class Cards:
         }
 
     def _one(self, index: int) -> tuple[int, int] | None:
-        handle = self._handle(index)
-        rates, memory = _Rates(), _Memory()
+        handle, rates, memory = self._handles.get(index), _Rates(), _Memory()
         if handle is None:
-            return None
+            handle, number = ctypes.c_void_p(), ctypes.c_uint(index)
+            if self._library.nvmlDeviceGetHandleByIndex_v2(number, ctypes.byref(handle)):
+                return None
+            self._handles[index] = handle
         if self._library.nvmlDeviceGetUtilizationRates(handle, ctypes.byref(rates)):
             return None
         if self._library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)):
             return None
         return int(rates.gpu), int(memory.used)
-
-    def _handle(self, index: int) -> ctypes.c_void_p | None:
-        if index not in self._handles:
-            handle = ctypes.c_void_p()
-            number = ctypes.c_uint(index)
-            if self._library.nvmlDeviceGetHandleByIndex_v2(number, ctypes.byref(handle)):
-                return None
-            self._handles[index] = handle
-        return self._handles[index]
 
 
 def open_cards() -> Cards | None:

@@ -46,7 +46,12 @@ def convert(  # noqa: PLR0913 - the first five are the signature of 2017, the ot
     `line_count` each file has that many samples, in order, and appears when it is full.
     """
     _check_compat(compat)
-    _check_numbers(num_shards, line_count, max_lines_to_shuffle)
+    if (num_shards is None) == (line_count is None):
+        raise ValueError("convert needs num_shards or line_count, one of the two")
+    numbers = {"num_shards": num_shards, "line_count": line_count}
+    for name, value in (numbers | {"max_lines_to_shuffle": max_lines_to_shuffle}).items():
+        if value is not None and value < 1:
+            raise ValueError(f"{name}={value}: it is at least 1")
     Path(output_path).mkdir(parents=True, exist_ok=True)
     if shuffle is None:
         shuffle = num_shards is not None or compat == "2017"
@@ -177,16 +182,6 @@ def _mixed(batches: Iterable[list[Any]], shuffle: bool, seed: int | None) -> Ite
 def _check_compat(compat: str | None) -> None:
     if compat not in COMPATS:
         raise ValueError(f'compat={compat!r}: it is None or "2017"')
-
-
-def _check_numbers(num_shards: int | None, line_count: int | None, max_lines: int) -> None:
-    if (num_shards is None) == (line_count is None):
-        raise ValueError("convert needs num_shards or line_count, one of the two")
-    for name, value in (("num_shards", num_shards), ("line_count", line_count)):
-        if value is not None and value < 1:
-            raise ValueError(f"{name}={value}: it is at least 1")
-    if max_lines < 1:
-        raise ValueError(f"max_lines_to_shuffle={max_lines}: it is at least 1")
 
 
 def _print(line: str) -> None:

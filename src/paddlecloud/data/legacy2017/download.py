@@ -26,29 +26,20 @@ def md5file(path: str) -> str:
 
 def download(url: str, module_name: str, md5sum: str, save_name: str | None = None) -> str:
     """The path of the file behind an address, fetched unless it is there and right."""
-    directory = Path(_home()) / module_name
+    import sys  # noqa: PLC0415 - only here: the module exists only when an old script imported it
+
+    # A script may have changed the `DATA_HOME` of the old module.
+    home = getattr(sys.modules.get("paddle.v2.dataset.common"), "DATA_HOME", None)
+    directory = Path(home or data_home()) / module_name
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / (save_name or url.rsplit("/", 1)[-1])
     for _ in range(_TRIES):
         if path.exists() and md5file(str(path)) == md5sum:
             return str(path)
-        _fetch(url, path)
+        if not url.startswith(("http://", "https://")):
+            raise ValueError(f"not an http address: {url}")
+        with SafeFile(path) as file, urlopen(url, timeout=SECONDS) as response:
+            shutil.copyfileobj(response, file)
     if md5file(str(path)) == md5sum:
         return str(path)
     raise RuntimeError(f"{url} was fetched {_TRIES} times and never had the md5 {md5sum}")
-
-
-def _home() -> str:
-    """The `DATA_HOME` of the old module if a script has changed it."""
-    import sys  # noqa: PLC0415 - only here: the module exists only when an old script imported it
-
-    common = sys.modules.get("paddle.v2.dataset.common")
-    home: str = getattr(common, "DATA_HOME", None) or data_home()
-    return home
-
-
-def _fetch(url: str, path: Path) -> None:
-    if not url.startswith(("http://", "https://")):
-        raise ValueError(f"not an http address: {url}")
-    with SafeFile(path) as file, urlopen(url, timeout=SECONDS) as answer:
-        shutil.copyfileobj(answer, file)

@@ -42,10 +42,8 @@ def _rows(path: str) -> list[list[float]]:
     width = len(feature_names) + 1
     numbers = [float(word) for word in Path(path).read_text().split()]
     columns = [numbers[place::width] for place in range(width)]
-    scaled = [_scaled(column) for column in columns[:-1]]
+    scaled = []
+    for column in columns[:-1]:
+        mean, extent = sum(column) / len(column), max(column) - min(column)
+        scaled.append([(value - mean) / extent for value in column])
     return [list(row) for row in zip(*scaled, columns[-1], strict=True)]
-
-
-def _scaled(column: list[float]) -> list[float]:
-    mean, extent = sum(column) / len(column), max(column) - min(column)
-    return [(value - mean) / extent for value in column]

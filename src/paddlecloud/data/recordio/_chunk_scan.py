@@ -105,7 +105,12 @@ def hidden(source: Source, link: Link, layout: str = "2017") -> Iterator[Link]:
     while (found := _search(source, offset, link.end, layout)) is not None:
         size_alone = source.checksum(link.payload, found - link.payload) == link.header.checksum
         if size_alone or _fills(source, found, link.end, layout, dead_ends):
-            yield from _between(source, found, link, layout)
+            while found < link.end:
+                inner = _link(source, found, link.chunk, layout, resync=True)
+                if inner is None or inner.end > link.end:
+                    return
+                yield inner
+                found = inner.end
             return
         offset = found + 1
 
@@ -127,11 +132,15 @@ def _link(source: Source, offset: int, chunk: int, layout: str, resync: bool) ->
     try:
         header = _believable(source, offset, head, layout)
     except Broken as broken:
-        end = _after_break(source, offset, head, layout) if resync else offset
+        end = offset
+        if resync:
+            # The end of a chunk that is valid in another layout; else the next valid chunk.
+            stated = _stated_end(source, offset, head)
+            end = _next_sound(source, offset, layout) if stated is None else stated
         damage = damage_at(source, chunk, offset, end, broken)
         return Link(chunk=chunk, offset=offset, end=end, header=None, damage=damage)
     end = offset + HEADER_BYTES + header.size
-    if resync and not _chain_goes_on(source, end):
+    if resync and end != source.size and source.read_at(end, len(MAGIC)) != MAGIC:
         found = source.checksum(offset + HEADER_BYTES, header.size)
         if found != header.checksum:
             end = _next_sound(source, offset, layout)
@@ -159,22 +168,12 @@ def _believable(source: Source, offset: int, head: bytes, layout: str) -> Header
     fits = left is None or header.size <= left
     if header.compressor in NAMES and fits:
         return header
-    if _is_other_layout(source, offset, head, layout):
+    swapped = fields(head, other(layout))
+    if swapped.compressor in NAMES and _checksum_is_right(source, offset, swapped):
         raise Broken("fluid" if layout == "2017" else "not_fluid")
     if header.compressor not in NAMES:
         raise Broken("compressor", code=header.compressor)
     raise Broken("size", size=header.size, left=left)
-
-
-def _is_other_layout(source: Source, offset: int, head: bytes, layout: str) -> bool:
-    header = fields(head, other(layout))
-    return header.compressor in NAMES and _checksum_is_right(source, offset, header)
-
-
-def _after_break(source: Source, offset: int, head: bytes, layout: str) -> int:
-    """The end of a chunk that is valid in another layout; else the next valid chunk."""
-    end = _stated_end(source, offset, head)
-    return _next_sound(source, offset, layout) if end is None else end
 
 
 def _stated_end(source: Source, offset: int, head: bytes) -> int | None:
@@ -191,10 +190,6 @@ def _checksum_is_right(source: Source, offset: int, header: Header) -> bool:
     if left is None or not 0 < header.size <= left:
         return False
     return source.checksum(offset + HEADER_BYTES, header.size) == header.checksum
-
-
-def _chain_goes_on(source: Source, end: int) -> bool:
-    return end == source.size or source.read_at(end, len(MAGIC)) == MAGIC
 
 
 def _next_sound(source: Source, offset: int, layout: str) -> int:
@@ -216,15 +211,6 @@ def _fills(source: Source, offset: int, end: int, layout: str, dead_ends: set[in
     if offset != end:
         dead_ends.update(passed)
     return offset == end
-
-
-def _between(source: Source, offset: int, around: Link, layout: str) -> Iterator[Link]:
-    while offset < around.end:
-        link = _link(source, offset, around.chunk, layout, resync=True)
-        if link is None or link.end > around.end:
-            return
-        yield link
-        offset = link.end
 
 
 def _search(source: Source, begin: int, end: int, layout: str) -> int | None:

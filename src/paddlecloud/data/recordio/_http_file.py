@@ -86,15 +86,11 @@ class _HttpFile(io.RawIOBase):
         except HTTPError as error:
             error.close()
             raise OSError(f"{self._url}: the server answers {error.code} {error.reason}") from None
-        if offset and response.status != 206:
-            _skip(response, offset)
+        if offset and response.status != 206:  # it has the whole file: skip to the range
+            left = offset
+            while left > 0:
+                data = response.read(min(left, 2**20))
+                if not data:
+                    raise ConnectionError("the response ends before the requested range")
+                left -= len(data)
         return response
-
-
-def _skip(response: HTTPResponse, count: int) -> None:
-    """Skip to the range in a response that has the whole file."""
-    while count > 0:
-        data = response.read(min(count, 2**20))
-        if not data:
-            raise ConnectionError("the response ends before the requested range")
-        count -= len(data)

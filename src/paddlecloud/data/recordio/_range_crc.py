@@ -39,14 +39,12 @@ class RangeCrc:
         """The checksum from `_base` to `end`."""
         number, rest = divmod(end - self._base, GRID)
         while len(self._kept) <= number:
-            self._keep_more(number)
+            count = min(number + 1 - len(self._kept), _STEP // GRID)
+            start = self._base + GRID * (len(self._kept) - 1)
+            data = memoryview(self._read_at(start, count * GRID))
+            for block in range(0, count * GRID, GRID):
+                self._kept.append(_sum(data[block : block + GRID], self._kept[-1]))
         return _sum(self._read_at(end - rest, rest), self._kept[number])
-
-    def _keep_more(self, number: int) -> None:
-        count = min(number + 1 - len(self._kept), _STEP // GRID)
-        data = memoryview(self._read_at(self._base + GRID * (len(self._kept) - 1), count * GRID))
-        for start in range(0, count * GRID, GRID):
-            self._kept.append(_sum(data[start : start + GRID], self._kept[-1]))
 
 
 def _sum(data: bytes | memoryview, before: int = 0) -> int:

@@ -38,20 +38,15 @@ class SafeFile:
         except BaseException:
             self.abort()
             raise
-        _sync_directory(self.path.parent)
+        if os.name != "nt":  # a directory cannot be opened there
+            directory = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
 
     def abort(self) -> None:
         """Delete the hidden file; does nothing after `commit`."""
         with contextlib.suppress(OSError):
             self.file.close()
         self._part.unlink(missing_ok=True)
-
-
-def _sync_directory(path: Path) -> None:
-    if os.name == "nt":  # a directory cannot be opened there
-        return
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -43,7 +43,10 @@ class Reader:
         on_damage: Callable[[Damage], object] | None = None,
     ) -> None:
         check_words(errors, layout)
-        _check_place(start, part)
+        if start < 0:
+            raise ValueError(f"start={start}: records count from 0")
+        if part is not None and not 0 <= part[0] < part[1]:
+            raise ValueError(f"part={part}: it is (i, n) with 0 <= i < n")
         self._errors = errors
         self._layout = layout
         self._opener = opener
@@ -186,13 +189,6 @@ def check_words(errors: str, layout: str) -> None:
         raise ValueError(f"errors={errors!r}: it is one of {', '.join(ERRORS)}")
     if layout not in LAYOUTS:
         raise ValueError(f"layout={layout!r}: it is one of {', '.join(LAYOUTS)}")
-
-
-def _check_place(start: int, part: tuple[int, int] | None) -> None:
-    if start < 0:
-        raise ValueError(f"start={start}: records count from 0")
-    if part is not None and not 0 <= part[0] < part[1]:
-        raise ValueError(f"part={part}: it is (i, n) with 0 <= i < n")
 
 
 def _spooled(source: Source) -> Source:

@@ -124,7 +124,11 @@ class Writer:
         """Converts to `bytes`. Empty records need no space, so their number is limited."""
         if len(self._waiting) >= _MANY:
             self._pack_waiting()
-        return _as_bytes(record)
+        if isinstance(record, str):
+            return record.encode()
+        if isinstance(record, bytes | bytearray | memoryview):
+            return bytes(record)
+        raise TypeError(f"a record is bytes or str, not {type(record).__name__}")
 
     def _before_record(self, size: int) -> None:
         """Called when a record of this size would exceed `_limit`: packs the waiting records, or
@@ -157,7 +161,11 @@ class Writer:
         self._waiting.clear()
         start = self._file.tell() if self._grows else 0
         try:
-            _write_all(self._file, chunk)
+            # Raw files may write less than given, and some objects do not return how much.
+            left = memoryview(chunk)
+            while left:
+                written = cast("int | None", self._file.write(left))
+                left = left[len(left) if written is None else written :]
         except BaseException:
             self._take_back(start)
             raise
@@ -186,19 +194,3 @@ class Writer:
             return cast(BinaryIO, Path(target).open("ab" if append else "wb", buffering=0))
         self._safe = SafeFile(target)
         return self._safe.file
-
-
-def _as_bytes(record: object) -> bytes:
-    if isinstance(record, str):
-        return record.encode()
-    if isinstance(record, bytes | bytearray | memoryview):
-        return bytes(record)
-    raise TypeError(f"a record is bytes or str, not {type(record).__name__}")
-
-
-def _write_all(file: BinaryIO, data: bytes | memoryview) -> None:
-    """Raw files may write less than given, and some objects do not return how much."""
-    left = memoryview(data)
-    while left:
-        count = cast("int | None", file.write(left))
-        left = left[len(left) if count is None else count :]

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
 
 from paddlecloud.data.recordio._chunk_scan import (
     ChunkDecoder,
@@ -76,7 +75,11 @@ def repair(
         for link in _sound(source, layout, report, progress):
             assert link.header is not None
             file.write(link.header.packed())
-            _copy(source, link, file)
+            offset = link.payload
+            while offset < link.end:
+                data = source.read_at(offset, min(2**20, link.end - offset))
+                file.write(data)
+                offset += len(data)
     return report
 
 
@@ -141,20 +144,15 @@ class _Checker:
         return True
 
 
-def _copy(source: Source, link: Link, target: BinaryIO) -> None:
-    offset = link.payload
-    while offset < link.end:
-        data = source.read_at(offset, min(2**20, link.end - offset))
-        target.write(data)
-        offset += len(data)
-
-
 def _torn_at(source: Source) -> int:
     """The end of the complete chunks, if only an incomplete write follows."""
     chain = list(links(source, resync=True))
     tear: Damage | None = None
-    while chain and (damage := _damage_of(source, chain[-1])):
-        tear = damage
+    while chain:
+        report, last = Report(path=source.name), chain[-1]
+        if last.damage is None and _Checker(source, report).is_sound(last):
+            break
+        tear = last.damage or report.damages[0]
         chain.pop()
     inside = next((link.damage for link in chain if link.damage is not None), None)
     if inside is not None:
@@ -166,10 +164,3 @@ def _torn_at(source: Source) -> int:
     if holds_chunk(source, tear.offset):
         raise DamagedFile(tear, kept=True)
     return tear.offset
-
-
-def _damage_of(source: Source, link: Link) -> Damage | None:
-    report = Report(path=source.name)
-    if link.damage is not None or _Checker(source, report).is_sound(link):
-        return link.damage
-    return report.damages[0]

@@ -29,9 +29,13 @@ class Source:
         self.name = name
         self._file = file
         self._owned = owned
-        self.seekable = _can_seek(file)
-        self.start = file.tell() if self.seekable else 0
-        self.size = _end(file) if self.seekable else None
+        seekable = getattr(file, "seekable", None)
+        self.seekable = bool(seekable()) if seekable is not None else hasattr(file, "seek")
+        self.start, self.size = 0, None
+        if self.seekable:
+            self.start = file.tell()
+            self.size = file.seek(0, os.SEEK_END)
+            file.seek(self.start)
         self._position = self.start
         self._crc = RangeCrc(self.read_at)
 
@@ -149,15 +153,3 @@ def _matches(text: str) -> list[str | BinaryIO]:
     if not found:
         raise FileNotFoundError(f"no file matches {text!r}")
     return found
-
-
-def _can_seek(file: BinaryIO) -> bool:
-    seekable = getattr(file, "seekable", None)
-    return bool(seekable()) if seekable is not None else hasattr(file, "seek")
-
-
-def _end(file: BinaryIO) -> int:
-    here = file.tell()
-    end = file.seek(0, os.SEEK_END)
-    file.seek(here)
-    return end

@@ -116,7 +116,10 @@ class Caller:
 
     def _url(self) -> str:
         """The server to try next: the one that the endpoint file names, then the others in turn."""
-        found = [url for url in (_written(self._token), self._token.get("url")) if url]
+        written = ""
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            written = str(json.loads(Path(str(self._token["endpoint_file"])).read_bytes())["url"])
+        found = [url for url in (written, self._token.get("url")) if url]
         found += [url for url in self._token.get("peers") or () if url not in found]
         if not found:
             raise ConnectionError("the file of the job's key names no server")
@@ -140,7 +143,10 @@ class _Link:
         self.headers: dict[str, str] = {}
         proxy = _proxy_for(place.scheme, host)
         near = (host, port) if proxy is None else (proxy.hostname or "", proxy.port or 80)
-        to_proxy = _authorization(proxy) if proxy is not None else {}
+        to_proxy = {}
+        if proxy is not None and proxy.username is not None:
+            pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+            to_proxy["proxy-authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
         if place.scheme == "https":
             trust = ssl.create_default_context(cafile=ca_file or None)
             self.connection: http.client.HTTPConnection = http.client.HTTPSConnection(
@@ -163,13 +169,6 @@ def _proxy_for(scheme: str, host: str) -> SplitResult | None:
     return urlsplit(url if "://" in url else f"http://{url}")
 
 
-def _authorization(proxy: SplitResult) -> dict[str, str]:
-    if proxy.username is None:
-        return {}
-    pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
-    return {"proxy-authorization": f"Basic {b64encode(pair.encode()).decode()}"}
-
-
 def sign(ak: str, sk: str, method: str, path: str, headers: dict[str, str], now: int) -> str:
     """The Authorization value by bce-auth-v1 for a request without a query."""
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
@@ -188,12 +187,6 @@ def from_environment(closed: threading.Event | None = None) -> Caller | None:
     if not path:
         return None
     return Caller(json.loads(Path(path).read_bytes()), closed)
-
-
-def _written(token: dict[str, Any]) -> str:
-    with suppress(OSError, ValueError, TypeError, KeyError):
-        return str(json.loads(Path(str(token["endpoint_file"])).read_bytes())["url"])
-    return ""
 
 
 def _refusal(status: int, raw: bytes) -> Exception:

@@ -217,7 +217,13 @@ class _Shared:
         while not self._closed.is_set():
             asked = {"reader": self._reader, "count": 1, "seconds": self._lease, "held": []}
             answer = self._caller.call("POST", f"{self._place}/lease", asked)
-            self._log_given_up(answer)
+            for of_pass, number in answer["given_up"]:  # each is reported to one reader
+                log.warning(
+                    "[paddlecloud] chunk %d of %s is given up in pass %d",
+                    number,
+                    self._name,
+                    of_pass,
+                )
             if answer["tasks"]:
                 found = answer["tasks"][0]
                 of_pass = int(answer["current_pass"])
@@ -297,13 +303,6 @@ class _Shared:
                 continue  # only when we are closed
             if task.number in answer["lost"] and self._held is task:
                 self._held = None
-
-    def _log_given_up(self, answer: dict[str, Any]) -> None:
-        """Chunks that no trainer could read: the server reports each to one reader."""
-        for of_pass, number in answer["given_up"]:
-            log.warning(
-                "[paddlecloud] chunk %d of %s is given up in pass %d", number, self._name, of_pass
-            )
 
 
 def digest(passes: int, failure_max: int, contents: list[str]) -> str:

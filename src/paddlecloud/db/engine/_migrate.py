@@ -79,27 +79,19 @@ def migrate(tx: Tx, *, now: datetime, folder: Path = FOLDER, existing: str = "")
     if newest == 1:
         # Only the first release stopped at 1, and its ledger had no such column.
         tx.run("alter table schema_migrations add column oldest integer")
-    if newest > len(known) and not _still_works(tx, len(known)):
+    newer = tx.all("select oldest from schema_migrations where number > ?", (len(known),))
+    if not all(oldest is not None and oldest <= len(known) for (oldest,) in newer):
         raise ConfigError("database_newer", found=newest, known=len(known))
     for migration in known[:newest]:
         if applied.get(migration.number) != migration.checksum:
             raise ConfigError("database_migration_edited", name=migration.name)
     for migration in known[newest:]:
-        _apply(tx, migration, now)
+        for statement in migration.statements:
+            tx.run(statement)
+        row = (migration.number, migration.name, migration.checksum, to_micros(now))
+        tx.run(
+            "insert into schema_migrations (number, name, checksum, applied_at, oldest)"
+            " values (?, ?, ?, ?, ?)",
+            (*row, migration.oldest),
+        )
     return [migration.number for migration in known[newest:]]
-
-
-def _still_works(tx: Tx, known: int) -> bool:
-    """Whether every newer migration allows servers of our number."""
-    newer = tx.all("select oldest from schema_migrations where number > ?", (known,))
-    return all(oldest is not None and oldest <= known for (oldest,) in newer)
-
-
-def _apply(tx: Tx, migration: Migration, now: datetime) -> None:
-    for statement in migration.statements:
-        tx.run(statement)
-    tx.run(
-        "insert into schema_migrations (number, name, checksum, applied_at, oldest)"
-        " values (?, ?, ?, ?, ?)",
-        (migration.number, migration.name, migration.checksum, to_micros(now), migration.oldest),
-    )

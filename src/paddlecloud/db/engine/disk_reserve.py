@@ -10,6 +10,7 @@ size is free.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 SIZE = 4 << 20
@@ -24,11 +25,19 @@ class Reserve:
     def __init__(self, path: Path, size: int = SIZE) -> None:
         self._path = path
         self._size = size
-        self._left = _size_of(path)
+        self._left = 0
+        with suppress(OSError):
+            self._left = path.stat().st_size
 
     def keep(self) -> None:
         """Create the file if it is not complete and there is enough space; free while it exists."""
-        if self._left == self._size or self._free() < MIN_FREE_FACTOR * self._size:
+        if self._left == self._size:
+            return
+        try:
+            disk = os.statvfs(self._path.parent)
+        except OSError:
+            return
+        if disk.f_bavail * disk.f_frsize < MIN_FREE_FACTOR * self._size:
             return
         try:
             _make(self._path, self._size)
@@ -52,13 +61,6 @@ class Reserve:
             return 0
         return step
 
-    def _free(self) -> int:
-        try:
-            disk = os.statvfs(self._path.parent)
-        except OSError:
-            return 0
-        return disk.f_bavail * disk.f_frsize
-
 
 def _make(path: Path, size: int) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -71,10 +73,3 @@ def _make(path: Path, size: int) -> None:
                 rest = rest[os.write(fd, rest) :]
     finally:
         os.close(fd)
-
-
-def _size_of(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0

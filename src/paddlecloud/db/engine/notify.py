@@ -11,7 +11,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from functools import partial
 
 from paddlecloud.db.engine.base import CanAutocommit, Tx
 from paddlecloud.model.errors import PaddleCloudError
@@ -46,26 +46,19 @@ class Notifier:
 
     def _serve(self) -> None:
         while True:
-            payloads = self._next()
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting)
+                payloads = list(self._waiting)[:MOST]
+                for payload in payloads:
+                    del self._waiting[payload]
+            # The format of `_pg_listen`, without a sender: listeners here are called again.
+            message = json.dumps(["", [[self._channel, payload] for payload in payloads]])
             try:
-                self._send(payloads)
+                self._db.autocommit(partial(_send, message))
             except PaddleCloudError as error:
                 log.debug("could not notify other servers of %d events: %s", len(payloads), error)
             time.sleep(EVERY)
 
-    def _next(self) -> list[str]:
-        with self._changed:
-            self._changed.wait_for(lambda: self._waiting)
-            found = list(self._waiting)[:MOST]
-            for payload in found:
-                del self._waiting[payload]
-            return found
 
-    def _send(self, payloads: Sequence[str]) -> None:
-        # The format of `_pg_listen`, without a sender: this server's listeners are called again.
-        message = json.dumps(["", [[self._channel, payload] for payload in payloads]])
-
-        def send(tx: Tx) -> None:
-            tx.all("select pg_notify('paddlecloud', ?)", (message,))
-
-        self._db.autocommit(send)
+def _send(message: str, tx: Tx) -> None:
+    tx.all("select pg_notify('paddlecloud', ?)", (message,))

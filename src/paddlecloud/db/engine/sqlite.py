@@ -109,7 +109,12 @@ class SqliteDatabase:
         self._group.drain(last)
 
     def read(self, work: Callable[[Tx], T]) -> T:
-        connection = self._borrow()
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            if self._group.closed:
+                raise Retry("database_closed") from None
+            connection = _connect(self._path, _READER_PRAGMAS)
         try:
             try:
                 connection.execute("begin")
@@ -126,15 +131,6 @@ class SqliteDatabase:
         if self._group.close():
             while self._idle:
                 self._idle.pop().close()
-
-    def _borrow(self) -> sqlite3.Connection:
-        try:
-            return self._idle.pop()
-        except IndexError:
-            pass
-        if self._group.closed:
-            raise Retry("database_closed")
-        return _connect(self._path, _READER_PRAGMAS)
 
     def _give_back(self, connection: sqlite3.Connection) -> None:
         try:

@@ -118,9 +118,13 @@ def finish(
 ) -> tuple[Verdict, TaskSet]:
     """Count a task as done, once. Returns the verdict and the set, in its next pass if this was the
     last task."""
-    state, its_fence, its_holder = _one(tx, tasks, number)
+    row = tx.one(
+        f"select state, fence, holder from tasks where {_OF} and number = ?",
+        (tasks.job_id, tasks.name, number),
+    )
+    state = None if row is None else TaskState(row[0])
     # A task that is done keeps its fence and its holder until it is leased again.
-    own = its_fence == fence and its_holder == holder
+    own = row is not None and row[1] == fence and (row[2] or "") == holder
     if own and state is TaskState.LEASED and of_pass == tasks.current:
         tx.run(
             # Of a task that is done, `lease_until` is the time when it was finished.
@@ -172,9 +176,13 @@ def tallies(tx: Tx, job_id: str, name: str | None = None) -> list[Tally]:
     """The progress of the task sets of a job, or of the one of that name."""
     only = "" if name is None else " and s.name = ?"
     values = (job_id,) if name is None else (job_id, name)
+    counts = ", ".join(
+        f"cast(coalesce(sum(case when t.state = '{state.value}' then 1 else 0 end), 0) as bigint)"
+        for state in TaskState
+    )
     rows = tx.all(
         "select s.name, s.passes, s.current_pass, count(t.number),"
-        f" {', '.join(map(_count_of, TaskState))},"
+        f" {counts},"
         " cast(coalesce(sum(t.finished), 0) as bigint)"
         " from task_sets s left join tasks t on t.job_id = s.job_id and t.name = s.name"
         f" where s.job_id = ?{only} group by s.name, s.passes, s.current_pass order by s.name",
@@ -228,14 +236,6 @@ def _next_pass(tx: Tx, tasks: TaskSet) -> TaskSet:
     return replace(tasks, current=following)
 
 
-def _one(tx: Tx, tasks: TaskSet, number: int) -> tuple[TaskState | None, int, str]:
-    row = tx.one(
-        f"select state, fence, holder from tasks where {_OF} and number = ?",
-        (tasks.job_id, tasks.name, number),
-    )
-    return (None, -1, "") if row is None else (TaskState(row[0]), row[1], row[2] or "")
-
-
 def _leased(tx: Tx, tasks: TaskSet, where: str = "", values: tuple[str, ...] = ()) -> list[Leased]:
     rows = tx.all(
         "select number, content, tries, fence, holder, lease_until from tasks"
@@ -253,12 +253,6 @@ def _leased(tx: Tx, tasks: TaskSet, where: str = "", values: tuple[str, ...] = (
         )
         for number, content, tries, fence, holder, until in rows
     ]
-
-
-def _count_of(state: TaskState) -> str:
-    return (
-        f"cast(coalesce(sum(case when t.state = '{state.value}' then 1 else 0 end), 0) as bigint)"
-    )
 
 
 def _tally(row: Row) -> Tally:

@@ -386,7 +386,7 @@ def _changing(job: Job) -> tuple[Value, ...]:
         maybe_to_json(job.reason),
         maybe_to_json(job.failure),
         maybe_to_micros(job.quota_since),
-        _micros(job.time_limit),
+        None if job.time_limit is None else job.time_limit // MICROSECOND,
         maybe_to_micros(job.not_before),
     )
 
@@ -395,10 +395,6 @@ def _deadline(job: Job) -> int | None:
     # Most jobs have no limit: nothing is to be computed for them.
     limited = job.spec.wall_time is not None or job.time_limit is not None
     return maybe_to_micros(job.deadline) if limited else None
-
-
-def _micros(duration: timedelta | None) -> int | None:
-    return None if duration is None else duration // MICROSECOND
 
 
 def _page(

@@ -89,6 +89,7 @@ def set_order(
     of that kind are replaced. The agents are notified, except for deletions, which are not urgent.
     """
     asked = (want.value, grace // MICROSECOND, cause.value if cause else None)
+    ranks = {each.value: rank for rank, each in enumerate(Want)}
     rows = [
         (replica_id, node)
         for replica_id, node, *current in tx.all(
@@ -98,7 +99,8 @@ def set_order(
         )
         if (only is None or replica_id in only)
         and (over is None or current[0] == over.value)
-        and _moves_on(current, asked)
+        and tuple(current) != asked
+        and ranks[want.value] >= ranks[str(current[0])]
     ]
     if not rows:
         return 0
@@ -139,11 +141,6 @@ def notify_agents(tx: Tx, job_id: str) -> dict[str, int]:
     for node, _ in rows:
         tx.notify("agent", node)
     return {node: int(seq or 0) for node, seq in rows}
-
-
-def _moves_on(current: list[Value], asked: tuple[str, int, str | None]) -> bool:
-    ranks = {want.value: rank for rank, want in enumerate(Want)}
-    return tuple(current) != asked and ranks[asked[0]] >= ranks[str(current[0])]
 
 
 def _order(row: Row) -> Order:

@@ -7,12 +7,11 @@ refuses, so a submit and a clean-up at the same moment cannot leave a job withou
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from paddlecloud.db.engine.base import Tx
 from paddlecloud.db.engine.columns import from_micros, to_micros
-from paddlecloud.model.files.snapshot import Entry, EntryKind, Snapshot
+from paddlecloud.model.files.snapshot import Entry, EntryKind, Snapshot, canonical_json
 
 USE_STEP = timedelta(hours=1)
 """Resolution of the stored time of last use: most submits name the same files."""
@@ -31,7 +30,7 @@ def put_snapshot(tx: Tx, owner: str, snapshot: Snapshot, now: datetime) -> None:
     tx.execute(
         "insert into snapshots (owner, id, size, used_at, entries) values (?, ?, ?, ?, ?)"
         " on conflict (owner, id) do update set used_at = excluded.used_at",
-        (owner, snapshot.id, snapshot.size, to_micros(now), _text(snapshot.entries)),
+        (owner, snapshot.id, snapshot.size, to_micros(now), canonical_json(snapshot.entries)),
     )
 
 
@@ -126,12 +125,6 @@ def get_digests(tx: Tx, owner: str, snapshot_id: str) -> set[str] | None:
 def _with(sha256: str) -> str:
     """The LIKE pattern of entries with this blob."""
     return f'%,"{sha256}",%'
-
-
-def _text(entries: Sequence[Entry]) -> str:
-    # The standard library's JSON, because a file name need not be valid Unicode.
-    rows = [[e.path, e.kind.value, e.size, e.sha256, int(e.executable), e.target] for e in entries]
-    return json.dumps(rows, ensure_ascii=True, separators=(",", ":"))
 
 
 def _entry(row: list[str]) -> Entry:

@@ -76,9 +76,11 @@ def end(tx: Tx, attempt: Attempt, at: datetime) -> bool:
     The running time is what the supervisors measured, independent of clock changes; if one of them
     was lost, the server's clock is used.
     """
-    counted, micros = _counted(attempt), to_micros(at)
-    closed, values = _NEVER_BEFORE, [micros, micros]
-    if counted is not None:
+    measured = [replica.exit.ran for replica in attempt.replicas if replica.exit is not None]
+    known = [seconds for seconds in measured if seconds is not None and seconds >= 0]
+    closed, values = _NEVER_BEFORE, [to_micros(at)] * 2
+    if known and len(known) == len(attempt.replicas):
+        counted = timedelta(seconds=max(known))
         closed, values = "started_at + cast(? as bigint)", [counted // MICROSECOND]
     changed = tx.execute(
         f"update usage set ended_at = {closed}"
@@ -285,14 +287,6 @@ def recount_outputs(tx: Tx, owner: str) -> None:
         " do update set outputs = excluded.outputs",
         (owner, owner),
     )
-
-
-def _counted(attempt: Attempt) -> timedelta | None:
-    measured = [replica.exit.ran for replica in attempt.replicas if replica.exit is not None]
-    known = [seconds for seconds in measured if seconds is not None and seconds >= 0]
-    if not known or len(known) < len(attempt.replicas):
-        return None
-    return timedelta(seconds=max(known))
 
 
 def _runs(tx: Tx, which: str, values: Sequence[Value] = ()) -> list[Run]:

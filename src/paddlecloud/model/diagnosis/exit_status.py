@@ -103,12 +103,19 @@ def _diagnose(
     lines = last_lines(tail)
     if record.cause is ExitCause.START_FAILED:
         reason = with_message("fail_start", worker, record)
-        return Diagnosis(reason, _start_advice(record))
+        if record.hint == NO_ENVIRONMENT:
+            return Diagnosis(reason, _advice("advice_requirements"))
+        # Most messages of our own already contain the advice.
+        said = "" if record.said is None else record.said.code
+        advised = said in TEXTS and said not in _WITHOUT_ADVICE
+        return Diagnosis(reason, None if advised else _advice("advice_start"))
     if record.cause is ExitCause.STOPPED:
         return Diagnosis(_reason("fail_stopped", worker), _whole_log(job_id, worker))
     if record.oom:
         return _memory(worker, record, resources)
-    number = _signal_of(record)
+    number, code = record.signal, record.exit_code or 0
+    if number is None and code - 128 in _KNOWN_SIGNALS:
+        number = code - 128  # a shell reports the signal of its child so
     if number in (None, _SIGABRT):
         known = _known_cause(worker, record, lines)
         if known is not None:
@@ -123,16 +130,6 @@ def _diagnose(
     return found._replace(advice=_advice("advice_line_ends")) if _LINE_ENDS.search(tail) else found
 
 
-def _start_advice(record: ExitRecord) -> Reason | None:
-    """Advice for a failed start, unless the sentence of its reason already contains it."""
-    if record.hint == NO_ENVIRONMENT:
-        return _advice("advice_requirements")
-    inner = record.said
-    if inner is not None and inner.code in TEXTS and inner.code not in _WITHOUT_ADVICE:
-        return None
-    return _advice("advice_start")
-
-
 def _known_cause(worker: str, record: ExitRecord, lines: tuple[str, ...]) -> Diagnosis | None:
     """A cause found in the log or the hint: a port in use, a PaddlePaddle without pservers."""
     code = 128 + record.signal if record.signal else record.exit_code
@@ -145,14 +142,6 @@ def _known_cause(worker: str, record: ExitRecord, lines: tuple[str, ...]) -> Dia
         reason = _reason("fail_no_pserver", worker, exit_code=code)
         return Diagnosis(reason, _advice("advice_no_pserver"))
     return None
-
-
-def _signal_of(record: ExitRecord) -> int | None:
-    """The signal that ended it; a shell reports the signal of its child as exit code 128 + n."""
-    if record.signal is not None:
-        return record.signal
-    code = record.exit_code or 0
-    return code - 128 if code - 128 in _KNOWN_SIGNALS else None
 
 
 def _memory(worker: str, record: ExitRecord, resources: Resources) -> Diagnosis:

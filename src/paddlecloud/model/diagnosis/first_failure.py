@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from paddlecloud.model.jobs.job import Attempt, ExitCause, Replica, Role
+from paddlecloud.model.jobs.job import Attempt, ExitCause, Replica
 
 NEAR = timedelta(seconds=10)
 """An abort this near to another failure follows from it, or from what both follow from."""
@@ -34,11 +34,13 @@ def first_failure(attempt: Attempt) -> Replica | None:
     """
     if trainers_ok(attempt):
         return None
-    failed = [replica for replica in attempt.replicas if _failed(replica)]
-    own = [replica for replica in failed if not _stopped(replica)]
+    failed = [r for r in attempt.replicas if r.over and (r.exit is None or not r.exit.ok)]
+    own = [r for r in failed if r.exit is None or r.exit.cause is not ExitCause.STOPPED]
     real = [replica for replica in own if not _aborted(replica)]
     causes = [replica for replica in own if not (_aborted(replica) and _near(replica, real))]
-    return min(causes or failed, key=_turn, default=None)
+    return min(
+        causes or failed, key=lambda r: (_failed_at(r) or _NEVER, r.role, r.rank), default=None
+    )
 
 
 def trainers_ok(attempt: Attempt) -> bool:
@@ -54,14 +56,6 @@ def exit_code(replica: Replica) -> int | None:
     if replica.exit.signal is not None:
         return 128 + replica.exit.signal
     return replica.exit.exit_code
-
-
-def _failed(replica: Replica) -> bool:
-    return replica.over and (replica.exit is None or not replica.exit.ok)
-
-
-def _stopped(replica: Replica) -> bool:
-    return replica.exit is not None and replica.exit.cause is ExitCause.STOPPED
 
 
 def _aborted(replica: Replica) -> bool:
@@ -85,7 +79,3 @@ def _failed_at(replica: Replica) -> datetime | None:
         return None
     asked = None if record.cause is ExitCause.EXIT else record.asked_at
     return asked or record.finished_at
-
-
-def _turn(replica: Replica) -> tuple[datetime, Role, int]:
-    return _failed_at(replica) or _NEVER, replica.role, replica.rank

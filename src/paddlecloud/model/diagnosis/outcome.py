@@ -206,7 +206,9 @@ def has_started(attempt: Attempt) -> bool:
 def unsent(job: Job, replicas: Sequence[Replica]) -> Reason | None:
     """The outputs of an ended job that could not be read or stored, unless its failure already
     lists them."""
-    left = _unsent([one for one in replicas if not _fails_for_outputs(one)])
+    left = _unsent(
+        [r for r in replicas if r.exit is None or r.exit.cause is not ExitCause.OUTPUTS_LOST]
+    )
     if left is None or job.kill_asked:
         return None
     code = of_unsent(left.params, own_bucket=not job.spec.public_bos)
@@ -217,10 +219,6 @@ def _unsent(replicas: Sequence[Replica]) -> Reason | None:
     """The reason of the first replica that has unsent outputs."""
     reasons = (one.exit.said for one in replicas if one.exit is not None)
     return next((one for one in reasons if one is not None and one.code in _UNSENT), None)
-
-
-def _fails_for_outputs(replica: Replica) -> bool:
-    return replica.exit is not None and replica.exit.cause is ExitCause.OUTPUTS_LOST
 
 
 def _current(job: Job, attempt: Attempt | None) -> bool:
@@ -240,9 +238,7 @@ def _end(job: Job, attempt: Attempt, tails: Mapping[str, bytes]) -> tuple[Event,
         return Event.SUCCEEDED, None
     if ended is Outcome.WALL_TIME:
         return Event.WALL_TIME_OVER, failure
-    if ended is Outcome.PREEMPTED:
-        return Event.ATTEMPT_LOST, failure
-    if is_tried_again(job, attempt, failure):
+    if ended is Outcome.PREEMPTED or is_tried_again(job, attempt, failure):
         return Event.ATTEMPT_LOST, failure
     return Event.BROKE, failure
 
@@ -264,29 +260,19 @@ def _killed(job: Job, attempt: Attempt | None, tails: Mapping[str, bytes]) -> Fa
 
 def _diagnose_kill(attempt: Attempt, waited: str) -> Diagnosis:
     """Explains a killed attempt; `waited` is the code of one that never started."""
-    unsure = next((one for one in attempt.replicas if _may_run(one)), None)
+    lost = [one for one in attempt.replicas if one.state is ReplicaState.LOST]
+    unsure = next((one for one in lost if one.exit is None or not one.exit.all_ended), None)
     if unsure is not None:
         code = "killed_lost" if unsure.exit is None else "killed_unwatched"
         about = {"worker": unsure.worker, "node": unsure.node}
         advice = Reason(code=f"advice_{code}", params={"node": unsure.node})
         return Diagnosis(Reason(code=code, params=about), advice)
-    if _never_started(attempt):
+    if all(one.exit is not None and not has_run(one) for one in attempt.replicas):
         return Diagnosis(Reason(code=waited), None)
     left = _unsent(attempt.replicas)
     if left is None:
         return Diagnosis(Reason(code="killed_running"), None)
     return Diagnosis(caused("killed_unsent", left.code, left.params), None)
-
-
-def _may_run(replica: Replica) -> bool:
-    """Whether its processes may still run although it is over."""
-    lost = replica.state is ReplicaState.LOST
-    return lost and (replica.exit is None or not replica.exit.all_ended)
-
-
-def _never_started(attempt: Attempt) -> bool:
-    """Whether no command was started; unknown, and so False, if a replica was lost."""
-    return all(one.exit is not None and not has_run(one) for one in attempt.replicas)
 
 
 def _diagnose(job: Job, replica: Replica, tail: bytes) -> Diagnosis:
@@ -308,7 +294,9 @@ def _diagnose(job: Job, replica: Replica, tail: bytes) -> Diagnosis:
     if replica.exit.cause is ExitCause.HUNG:
         return diagnose_hang(job, replica.worker)
     if replica.exit.cause is ExitCause.OUTPUTS_LOST:
-        return _outputs_lost(job, replica.worker, replica.exit)
+        which = "untaken" if job.spec.public_bos else "lost"
+        reason = with_message(f"fail_outputs_{which}", replica.worker, replica.exit)
+        return Diagnosis(reason, Reason(code=f"advice_outputs_{which}"))
     logged = bool(replica.log_bytes or tail)
     diagnosis = diagnose_exit(
         job.id, replica.worker, replica.exit, replica.resources, tail, logged=logged
@@ -368,12 +356,6 @@ def _port_taken(job: Job, worker: str, record: ExitRecord) -> Diagnosis:
         "attempt": job.attempt,
     }
     return Diagnosis(Reason(code=code, params=params), Reason(code=advice))
-
-
-def _outputs_lost(job: Job, worker: str, record: ExitRecord) -> Diagnosis:
-    which = "untaken" if job.spec.public_bos else "lost"
-    reason = with_message(f"fail_outputs_{which}", worker, record)
-    return Diagnosis(reason, Reason(code=f"advice_outputs_{which}"))
 
 
 def _preempted(job: Job) -> Diagnosis:

@@ -25,7 +25,11 @@ def caused(code: str, cause: str, given: Mapping[str, object], **params: str | i
     if they are very long."""
     text = json.dumps(given, default=str)
     if len(text) > _LONGEST:
-        cut = {key: _cut(key, value) for key, value in given.items()}
+        cut = {key: str(value) for key, value in given.items()}
+        for key, value in cut.items():
+            # The values of a further nested reason must stay valid JSON.
+            if key not in (GIVEN, MORE) or len(value) > _LONGEST:
+                cut[key] = value[:_CUT]
         text = json.dumps(cut)
     return Reason(code=code, params={**params, CAUSE: cause, GIVEN: text})
 
@@ -60,9 +64,3 @@ def wrong_bos_url(value: str, fault: str, given: Mapping[str, object]) -> Invali
     """The error for an invalid bos_url (`bos_url.fault_of`)."""
     whole = caused("bos_url_format", fault, given, value=value)
     return Invalid(whole.code, **whole.params)
-
-
-def _cut(key: str, value: object) -> str:
-    """Truncated, except the values of a further nested reason, which must stay valid JSON."""
-    text = str(value)
-    return text if key in (GIVEN, MORE) and len(text) <= _LONGEST else text[:_CUT]

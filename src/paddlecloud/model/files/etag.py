@@ -63,7 +63,9 @@ def said_by(status: int, body: bytes) -> str:
     """The response of a bucket, or of something in its place, in a few words."""
     found = {name.decode(): text.decode(errors="replace") for name, text in _SAID.findall(body)}
     words = f"{found.get('Code', '')} {found.get('Message', '')}".strip()
-    return " ".join((str(status), *(words or _plain(body)).split()))[:_LONGEST]
+    if not words:
+        words = _TAG.sub(" ", body[: 2 * _LONGEST].decode(errors="replace"))
+    return " ".join((str(status), *words.split()))[:_LONGEST]
 
 
 def part_size(size: int) -> int:
@@ -111,8 +113,3 @@ def joined_tag(tags: Iterable[str]) -> str | None:
         return None
     joined = hashlib.md5(b"".join(digests), usedforsecurity=False)
     return f'"{joined.hexdigest()}-{len(known)}"'
-
-
-def _plain(body: bytes) -> str:
-    """The words of a page."""
-    return _TAG.sub(" ", body[: 2 * _LONGEST].decode(errors="replace"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -66,7 +66,14 @@ def snapshot_of(entries: Iterable[Entry]) -> Snapshot:
     """The snapshot of these entries. Invalid for unsafe paths, duplicates, links that leave it."""
     ordered = tuple(sorted(entries, key=lambda entry: entry.path))
     _check(ordered)
-    return Snapshot(id=_identity(ordered), entries=ordered)
+    digest = hashlib.sha256(canonical_json(ordered).encode()).hexdigest()
+    return Snapshot(id=f"sha256:{digest}", entries=ordered)
+
+
+def canonical_json(entries: Sequence[Entry]) -> str:
+    """The text of which the id is the digest. ASCII: a file name need not be valid Unicode."""
+    rows = [[e.path, e.kind.value, e.size, e.sha256, int(e.executable), e.target] for e in entries]
+    return json.dumps(rows, ensure_ascii=True, separators=(",", ":"))
 
 
 def check_path(path: str, *, below: bool = False) -> None:
@@ -143,11 +150,3 @@ def resolve_link(path: str, target: str) -> str:
 def is_digest(text: str) -> bool:
     """Whether this is a sha256 in hex."""
     return len(text) == 64 and not text.strip("0123456789abcdef")
-
-
-def _identity(entries: tuple[Entry, ...]) -> str:
-    canonical = [
-        [e.path, e.kind.value, e.size, e.sha256, int(e.executable), e.target] for e in entries
-    ]
-    text = json.dumps(canonical, ensure_ascii=True, separators=(",", ":"))
-    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()

@@ -65,7 +65,9 @@ def judged(job: Job, attempt: Attempt | None) -> Attempt | None:
         return with_changes(attempt, replicas=tuple(kept or attempt.replicas))
     waiting = {replica.id for replica in unanswered(job, attempt)}
     kept = [
-        _as_if_it_ran(replica) if replica.id in waiting else replica
+        with_changes(replica, state=ReplicaState.RUNNING, exit=None)
+        if replica.id in waiting
+        else replica
         for replica in attempt.replicas
         if replica.id in waiting or not (has_failed(replica) or _was_sent_away(replica))
     ]
@@ -77,8 +79,9 @@ def is_ending(job: Job, attempt: Attempt) -> bool:
     if job.kill_asked or (job.failure is not None and job.failure.reason.code != REPLACED):
         return True
     ends = (r.exit is not None and r.exit.cause in _FOR_ALL for r in attempt.replicas)
+    pservers = [r for r in attempt.replicas if r.role is Role.PSERVER and r.over]
     return any(ends) or any(
-        _is_over_badly(replica) for replica in attempt.replicas if replica.role is Role.PSERVER
+        r.exit is None or not (r.exit.ok or r.exit.cause is ExitCause.STOPPED) for r in pservers
     )
 
 
@@ -86,7 +89,12 @@ def unanswered(job: Job, attempt: Attempt) -> list[Replica]:
     """Trainers that failed and were not replaced yet, the first to fail first."""
     known = from_ranges(str(_replacements(job).get("answered") or ""))
     failed = [r for r in attempt.replicas if has_failed(r) and r.rank not in known]
-    return sorted(failed, key=_turn)
+
+    def order(replica: Replica) -> tuple[float, int]:
+        ended = None if replica.exit is None else replica.exit.finished_at
+        return (0.0 if ended is None else ended.timestamp()), replica.rank
+
+    return sorted(failed, key=order)
 
 
 def settled_ranks(attempt: Attempt, waiting: Collection[Replica]) -> str:
@@ -238,18 +246,3 @@ def _replacements(job: Job) -> Mapping[str, str | int | float | None]:
 def _was_sent_away(replica: Replica) -> bool:
     sent = replica.exit is not None and replica.exit.cause is ExitCause.STOPPED
     return replica.role is Role.TRAINER and sent
-
-
-def _is_over_badly(replica: Replica) -> bool:
-    if not replica.over:
-        return False
-    return replica.exit is None or not (replica.exit.ok or replica.exit.cause is ExitCause.STOPPED)
-
-
-def _as_if_it_ran(replica: Replica) -> Replica:
-    return with_changes(replica, state=ReplicaState.RUNNING, exit=None)
-
-
-def _turn(replica: Replica) -> tuple[float, int]:
-    ended = None if replica.exit is None else replica.exit.finished_at
-    return (0.0 if ended is None else ended.timestamp()), replica.rank

@@ -36,13 +36,19 @@ def environment(
     inherited = dict(job.spec.inherited_env) if inherit else {}
     return (
         inherited
-        | _defaults()
+        # Python buffers up to 8 KiB when stdout is a file: a log could not be followed, and a
+        # killed process would lose its last output. `--env PYTHONUNBUFFERED=` turns it off.
+        | {"PYTHONUNBUFFERED": "1"}
         | dict(job.spec.env)
         | _table_2020(job, attempt, replica)
         | _gang(job, attempt, replica)
         | _cards(replica, has_cards=has_cards)
         | _names_2017(job, attempt, replica)
-        | _extras(attempt, replica)
+        | {
+            "PADDLECLOUD_ATTEMPT": str(attempt.number),
+            "PADDLECLOUD_REPLICA": replica.id,
+            "PADDLECLOUD_WORKER": replica.worker,
+        }
     )
 
 
@@ -80,12 +86,6 @@ def with_root(env: dict[str, str], root: str) -> dict[str, str]:
         "PADDLECLOUD_TRAINER_ID_FILE": f"{root}/{TRAINER_ID}",
         "PADDLECLOUD_TRAINER_COUNT_FILE": f"{root}/{TRAINER_COUNT}",
     }
-
-
-def _defaults() -> dict[str, str]:
-    # Python buffers up to 8 KiB when stdout is a file: a log could not be followed, and a killed
-    # process would lose its last output. `--env PYTHONUNBUFFERED=` turns it off.
-    return {"PYTHONUNBUFFERED": "1"}
 
 
 def _table_2020(job: Job, attempt: Attempt, replica: Replica) -> dict[str, str]:
@@ -181,14 +181,6 @@ def _names_2017(job: Job, attempt: Attempt, replica: Replica) -> dict[str, str]:
 def user_namespace(owner: str) -> str:
     """A user's name as 2017 turned it into a namespace."""
     return owner.replace("@", "-").replace(".", "-").replace("_", "-")
-
-
-def _extras(attempt: Attempt, replica: Replica) -> dict[str, str]:
-    return {
-        "PADDLECLOUD_ATTEMPT": str(attempt.number),
-        "PADDLECLOUD_REPLICA": replica.id,
-        "PADDLECLOUD_WORKER": replica.worker,
-    }
 
 
 def _uses_gpu(job: Job) -> bool:

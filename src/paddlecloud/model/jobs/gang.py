@@ -46,7 +46,9 @@ def fits(groups: Sequence[ReplicaGroup], machines: Sequence[Node]) -> bool:
     """Whether all replicas fit at once on empty machines, packed like the scheduler does."""
     order = sorted(machines, key=lambda node: node.total.gpu)
     left = [[node.total.cpu, node.total.memory, node.total.gpu] for node in order]
-    largest_first = sorted(groups, key=lambda group: _size(group.resources), reverse=True)
+    largest_first = sorted(
+        groups, key=lambda g: (g.resources.gpu, g.resources.cpu, g.resources.memory), reverse=True
+    )
     return all(_packed(group, left) for group in largest_first)
 
 
@@ -62,7 +64,7 @@ def deal_ports(cursor: int, wanted: Sequence[int], taken: Collection[int]) -> li
         while True:
             if offset + length > PORTS:
                 return None
-            run = [_port(cursor + offset + step) for step in range(length)]
+            run = [FIRST_PORT + (cursor + offset + step) % PORTS for step in range(length)]
             broken = [i for i, port in enumerate(run) if port in taken or port != run[0] + i]
             if not broken:
                 break
@@ -122,7 +124,12 @@ def _scaled(
     asks = sum(group.resources.cpu * group.count for group in groups)
     share = min(1.0, sum(node.total.cpu for node in machines) / asks)
     while share > 0:
-        smaller = tuple(_with_cpu(g, _rounded(g.resources.cpu * share)) for g in groups)
+        # Rounded down to a millionth, so that a sum never exceeds the total.
+        cpus = [int(g.resources.cpu * share * 1e6 + _HAIR) / 1e6 for g in groups]
+        smaller = tuple(
+            _with_cpu(group, max(SMALLEST_CLAIM, cpu))
+            for group, cpu in zip(groups, cpus, strict=True)
+        )
         if fits(smaller, machines):
             return smaller
         if all(group.resources.cpu <= SMALLEST_CLAIM for group in smaller):
@@ -131,18 +138,5 @@ def _scaled(
     return None
 
 
-def _rounded(cpu: float) -> float:
-    """Rounded down to a millionth, so that a sum never exceeds the total."""
-    return max(SMALLEST_CLAIM, int(cpu * 1e6 + _HAIR) / 1e6)
-
-
 def _with_cpu(group: ReplicaGroup, cpu: float) -> ReplicaGroup:
     return with_changes(group, resources=with_changes(group.resources, cpu=cpu))
-
-
-def _size(ask: Resources) -> tuple[int, float, int]:
-    return ask.gpu, ask.cpu, ask.memory
-
-
-def _port(number: int) -> int:
-    return FIRST_PORT + number % PORTS

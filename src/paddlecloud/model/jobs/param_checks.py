@@ -101,7 +101,8 @@ def check_env(value: object, allowed: Iterable[str] = ()) -> dict[str, str]:
     pairs = dict(_pairs(value))
     total = 0
     for name, text in pairs.items():
-        _check_variable(name, text, reserved=name not in allowed and _is_reserved(name))
+        ours = name in RESERVED_NAMES or name.startswith(RESERVED_PREFIXES)
+        _check_variable(name, text, reserved=ours and name not in allowed)
         total += len(name) + len(text.encode()) + 2
     if total > MAX_ENV_BYTES:
         raise Invalid("env_size", size=format_size(total), limit=format_size(MAX_ENV_BYTES))
@@ -291,10 +292,6 @@ def _pairs(value: object) -> Iterable[tuple[str, str]]:
             raise Invalid("env_format", value=shown(row))
         pairs.append((name.strip(), text))
     return pairs
-
-
-def _is_reserved(name: str) -> bool:
-    return name in RESERVED_NAMES or name.startswith(RESERVED_PREFIXES)
 
 
 def _check_variable(name: str, text: str, *, reserved: bool) -> None:

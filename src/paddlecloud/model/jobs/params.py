@@ -112,7 +112,11 @@ def parse_parameters(raw: Mapping[str, object]) -> dict[str, object]:
     del values["watch_mode"]
     _start_with_most(values, given)
     _check_together(values, has_files=bool(files))
-    values |= {"snapshot": None, "directory": _last_name(str(files or "")), "inherited_env": {}}
+    # The last name; empty for "." and "..", which the client resolves.
+    directory = str(files or "").replace("\\", "/").rstrip("/").rpartition("/")[2][:255]
+    if directory in (".", ".."):
+        directory = ""
+    values |= {"snapshot": None, "directory": directory, "inherited_env": {}}
     return values
 
 
@@ -216,12 +220,6 @@ def _check_pservers(values: Mapping[str, object]) -> None:
         if mode:
             raise Invalid("distribute_alone", mode=mode)
         raise Invalid("pservers_alone", name=about[0])
-
-
-def _last_name(path: str) -> str:
-    """The last name of a directory; empty for "." and "..", which the client resolves."""
-    name = path.replace("\\", "/").rstrip("/").rpartition("/")[2]
-    return "" if name in (".", "..") else name[:255]
 
 
 _WIRE = {p.name: (CHECKERS[p.kind], p) for p in PARAMETERS if p.name not in LOCAL}

@@ -30,8 +30,15 @@ DEFAULT_CPU = 1.0
 def spec_from_wire(wire: Mapping[str, object]) -> JobSpec:
     """The spec that a submit request carries, or Invalid."""
     w: dict[str, Any] = check_wire(wire)
-    job_type = _job_type(w["job_type"], w["gpu"])
+    job_type = None if w["job_type"] is None else JobType(w["job_type"])
+    if job_type is None and w["gpu"] is not None:
+        job_type = JobType.GPU if w["gpu"] else JobType.CPU
     mode = w["distribute_job_type"]
+    least, most = w["min_instance"], w["max_instance"]
+    retry_any = w["retry_exit_codes"] == ANY_EXIT
+    codes: tuple[int, ...] = RESTART_CODES
+    if w["retry_exit_codes"] is not None and not retry_any:
+        codes = tuple(int(word) for word in w["retry_exit_codes"].split(",") if word)
     one = Resources(cpu=w["cpu"] or DEFAULT_CPU, memory=w["memory"] or 0, gpu=w["gpu"] or 0)
     spec = JobSpec(
         start_cmd=w["start_cmd"],
@@ -55,10 +62,10 @@ def spec_from_wire(wire: Mapping[str, object]) -> JobSpec:
         pserver_cpu=w["pserver_cpu"],
         pserver_memory=w["pserver_memory"],
         requirements=w["requirements"],
-        retry_exit_codes=_retry_codes(w["retry_exit_codes"]),
-        retry_any_exit=w["retry_exit_codes"] == ANY_EXIT,
+        retry_exit_codes=codes,
+        retry_any_exit=retry_any,
         hang_timeout=None if w["hang_timeout"] is None else timedelta(seconds=w["hang_timeout"]),
-        elastic=_elastic(w["min_instance"], w["max_instance"]),
+        elastic=None if least is None or most is None else Elastic(least=least, most=most),
         git=w.get("git", {}),
     )
     return spec if job_type is None else with_job_type(spec, job_type)
@@ -67,6 +74,11 @@ def spec_from_wire(wire: Mapping[str, object]) -> JobSpec:
 def spec_to_wire(spec: JobSpec) -> dict[str, object]:
     """The wire spec that `spec_from_wire` reads back as the same spec."""
     one = _trainers(spec).resources
+    codes = None
+    if spec.retry_any_exit:
+        codes = ANY_EXIT
+    elif spec.retry_exit_codes != RESTART_CODES:
+        codes = ",".join(str(code) for code in spec.retry_exit_codes)
     return {
         "job_name": spec.job_name,
         "start_cmd": spec.start_cmd,
@@ -94,7 +106,7 @@ def spec_to_wire(spec: JobSpec) -> dict[str, object]:
         "pserver_cpu": spec.pserver_cpu,
         "pserver_memory": spec.pserver_memory,
         "requirements": spec.requirements,
-        "retry_exit_codes": _retry_text(spec),
+        "retry_exit_codes": codes,
         "hang_timeout": int(spec.hang_timeout.total_seconds()) if spec.hang_timeout else None,
         **({"git": dict(spec.git)} if spec.git else {}),
     }
@@ -111,40 +123,28 @@ def with_job_type(spec: JobSpec, job_type: JobType) -> JobSpec:
     asked = _trainers(spec)
     gpu = max(asked.resources.gpu, 1) if job_type is JobType.GPU else 0
     trainers = with_changes(asked, resources=with_changes(asked.resources, gpu=gpu))
-    if (trainers.count == 1 or spec.elastic is not None) and not _wants_pservers(spec):
+    mode = spec.distribute_mode
+    describes_pservers = (spec.pservers, spec.pserver_cpu, spec.pserver_memory) != (None,) * 3
+    if spec.elastic is not None:
+        wants_pservers = mode is DistributeMode.PSERVER or describes_pservers
+    else:
+        wants_pservers = spec.pservers is not None
+    if (trainers.count == 1 or spec.elastic is not None) and not wants_pservers:
         return with_changes(spec, job_type=job_type, distribute_mode=None, groups=(trainers,))
-    mode = spec.distribute_mode or _natural_mode(spec, job_type)
     if spec.elastic is not None:
         mode = DistributeMode.PSERVER
+    elif mode is None:
+        with_pservers = job_type is JobType.CPU or describes_pservers
+        mode = DistributeMode.PSERVER if with_pservers else DistributeMode.NCCL2
     groups: tuple[ReplicaGroup, ...] = (trainers,)
     if mode is DistributeMode.PSERVER:
         groups = (_pservers(spec, trainers), trainers)
     return with_changes(spec, job_type=job_type, distribute_mode=mode, groups=groups)
 
 
-def _wants_pservers(spec: JobSpec) -> bool:
-    if spec.elastic is None:
-        return spec.pservers is not None
-    return spec.distribute_mode is DistributeMode.PSERVER or _speaks_of_pservers(spec)
-
-
-def _speaks_of_pservers(spec: JobSpec) -> bool:
-    return (spec.pservers, spec.pserver_cpu, spec.pserver_memory) != (None, None, None)
-
-
-def _elastic(least: int | None, most: int | None) -> Elastic | None:
-    return None if least is None or most is None else Elastic(least=least, most=most)
-
-
 def limits_cpu(spec: JobSpec, role: Role) -> bool:
     """Whether the CPUs that a replica of this role asks for are a limit too."""
     return spec.cpu_limited or (role is Role.PSERVER and spec.pserver_cpu is not None)
-
-
-def _natural_mode(spec: JobSpec, job_type: JobType) -> DistributeMode:
-    if job_type is JobType.CPU or _speaks_of_pservers(spec):
-        return DistributeMode.PSERVER
-    return DistributeMode.NCCL2
 
 
 def _pservers(spec: JobSpec, trainers: ReplicaGroup) -> ReplicaGroup:
@@ -156,28 +156,6 @@ def _pservers(spec: JobSpec, trainers: ReplicaGroup) -> ReplicaGroup:
         count=spec.pservers or trainers.count,
         resources=Resources(cpu=cpu, memory=memory, gpu=0),
     )
-
-
-def _retry_codes(text: str | None) -> tuple[int, ...]:
-    if text is None or text == ANY_EXIT:
-        return RESTART_CODES
-    return tuple(int(word) for word in text.split(",") if word)
-
-
-def _retry_text(spec: JobSpec) -> str | None:
-    if spec.retry_any_exit:
-        return ANY_EXIT
-    if spec.retry_exit_codes == RESTART_CODES:
-        return None
-    return ",".join(str(code) for code in spec.retry_exit_codes)
-
-
-def _job_type(text: str | None, gpu: int | None) -> JobType | None:
-    if text is not None:
-        return JobType(text)
-    if gpu is None:
-        return None
-    return JobType.GPU if gpu else JobType.CPU
 
 
 def _trainers(spec: JobSpec) -> ReplicaGroup:

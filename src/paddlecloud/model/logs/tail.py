@@ -24,7 +24,10 @@ _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?
 def last_lines(tail: bytes, count: int = MAX_LINES) -> tuple[str, ...]:
     """The last `count` lines, without trailing empty ones and without trailing lines of the
     platform, unless there are no others."""
-    text = _without_broken_start(tail[-TAIL_BYTES:]).decode("utf-8", "replace")
+    tail, start = tail[-TAIL_BYTES:], 0
+    while start < min(3, len(tail)) and tail[start] & 0xC0 == 0x80:
+        start += 1  # the tail begins inside a character
+    text = tail[start:].decode("utf-8", "replace")
     lines = _without_end([_clean(line) for line in text.split("\n")], lambda line: not line)
     theirs = _without_end(lines, lambda line: not line or line.startswith(_OURS))
     return tuple((theirs or lines)[-count:])
@@ -35,14 +38,6 @@ def _without_end(lines: list[str], is_left_out: Callable[[str], bool]) -> list[s
     while end and is_left_out(lines[end - 1]):
         end -= 1
     return lines[:end]
-
-
-def _without_broken_start(tail: bytes) -> bytes:
-    """Drops UTF-8 continuation bytes at the start: a tail may begin inside a character."""
-    start = 0
-    while start < min(3, len(tail)) and tail[start] & 0xC0 == 0x80:
-        start += 1
-    return tail[start:]
 
 
 def _clean(line: str) -> str:

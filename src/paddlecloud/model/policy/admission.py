@@ -7,7 +7,7 @@ scheduler; a pool without known machines (its agent is still starting) counts as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from paddlecloud.model.errors import Refused
 from paddlecloud.model.jobs.elastic import least_groups
@@ -43,12 +43,36 @@ def settled(
 
 def pools_for(spec: JobSpec, pools: Sequence[Pool], nodes: Nodes) -> list[Pool]:
     """The pools that may ever run this job, in the order in which they are asked; or Refused."""
-    left = list(pools)
-    for narrowed, refused in _rules(spec, nodes):
-        fewer = narrowed(left)
-        if not fewer:
-            raise refused(left)
-        left = fewer
+    if not pools:
+        raise Refused("no_pool")
+    left = _in_cluster(spec, pools)
+    if not left:
+        known = f"{DEFAULT_CLUSTER}, {_names(pools)}"
+        raise Refused("cluster_unknown", cluster=spec.cluster, known=known)
+    before, left = left, [pool for pool in left if pool.private or spec.public_bcc]
+    if not left:
+        raise Refused("private_pool_none", cluster=spec.cluster, pools=_names(before))
+    job_type = spec.job_type
+    before, left = left, [p for p in left if job_type is None or job_type in p.job_types]
+    if not left:
+        types = ", ".join(sorted({kind.value for pool in before for kind in pool.job_types}))
+        raise Refused("job_type_none", job_type=job_type, pools=_names(before), types=types)
+    before, left = left, [pool for pool in left if pool.private or spec.wall_time is None]
+    if not left:
+        wall_time = format_duration(spec.wall_time.total_seconds() if spec.wall_time else 0)
+        raise Refused("wall_time_public", wall_time=wall_time, pools=_names(before))
+    before, left = left, [p for p in left if not spec.is_gang or (p.private and p.gangs)]
+    if not left:
+        private = [pool for pool in before if pool.private]
+        raise Refused(
+            "gangs_none" if private else "instances_public",
+            pools=_names(private or before),
+            instance_count=spec.instance_count,
+            replicas=spec.replica_count,
+        )
+    before, left = left, [p for p in left if _could_hold(spec, p, nodes.get(p.name, ()))]
+    if not left:
+        raise _too_big(spec, before, nodes)
     return left
 
 
@@ -63,11 +87,11 @@ def seating(
     found = pools_for(spec, pools, nodes)
     if not spec.is_gang:
         return found, spec.groups
-    whole_in = [pool for pool in found if _holds_as_asked(spec, nodes.get(pool.name, ()))]
+    groups = least_groups(spec)
+    whole_in = [p for p in found if not nodes.get(p.name) or fits(groups, nodes[p.name])]
     if whole_in:
-        return whole_in, least_groups(spec)
-    claimed = claims(least_groups(spec), nodes[found[0].name], oversubscribe=True)
-    return found[:1], claimed or least_groups(spec)
+        return whole_in, groups
+    return found[:1], claims(groups, nodes[found[0].name], oversubscribe=True) or groups
 
 
 def refusal(
@@ -110,75 +134,10 @@ def refused_by_plan(spec: JobSpec, pools: Sequence[Pool], plan: Plan, name: str)
     return Refused("quota_none", plan=name, name=limit)
 
 
-_Rule = tuple[Callable[[list[Pool]], list[Pool]], Callable[[list[Pool]], Refused]]
-
-
-def _rules(spec: JobSpec, nodes: Nodes) -> list[_Rule]:
-    return [
-        (lambda left: _in_cluster(spec, left), lambda left: _no_cluster(spec, left)),
-        (lambda left: _owned(spec, left), lambda left: _no_private(spec, left)),
-        (lambda left: _of_type(spec, left), lambda left: _no_type(spec, left)),
-        (lambda left: _timed(spec, left), lambda left: _no_wall_time(spec, left)),
-        (lambda left: _for_gangs(spec, left), lambda left: _no_gangs(spec, left)),
-        (lambda left: _large_enough(spec, left, nodes), lambda left: _too_big(spec, left, nodes)),
-    ]
-
-
 def _in_cluster(spec: JobSpec, pools: Sequence[Pool]) -> list[Pool]:
     if spec.cluster == DEFAULT_CLUSTER:
         return list(pools)
     return [pool for pool in pools if spec.cluster in (pool.name, pool.backend)]
-
-
-def _no_cluster(spec: JobSpec, pools: Sequence[Pool]) -> Refused:
-    if not pools:
-        return Refused("no_pool")
-    known = ", ".join([DEFAULT_CLUSTER, *(pool.name for pool in pools)])
-    return Refused("cluster_unknown", cluster=spec.cluster, known=known)
-
-
-def _owned(spec: JobSpec, pools: Sequence[Pool]) -> list[Pool]:
-    return [pool for pool in pools if pool.private or spec.public_bcc]
-
-
-def _no_private(spec: JobSpec, pools: Sequence[Pool]) -> Refused:
-    return Refused("private_pool_none", cluster=spec.cluster, pools=_names(pools))
-
-
-def _of_type(spec: JobSpec, pools: Sequence[Pool]) -> list[Pool]:
-    return [pool for pool in pools if spec.job_type is None or spec.job_type in pool.job_types]
-
-
-def _no_type(spec: JobSpec, pools: Sequence[Pool]) -> Refused:
-    types = sorted({kind.value for pool in pools for kind in pool.job_types})
-    return Refused(
-        "job_type_none", job_type=spec.job_type, pools=_names(pools), types=", ".join(types)
-    )
-
-
-def _timed(spec: JobSpec, pools: Sequence[Pool]) -> list[Pool]:
-    return [pool for pool in pools if pool.private or spec.wall_time is None]
-
-
-def _no_wall_time(spec: JobSpec, pools: Sequence[Pool]) -> Refused:
-    seconds = spec.wall_time.total_seconds() if spec.wall_time else 0
-    return Refused("wall_time_public", wall_time=format_duration(seconds), pools=_names(pools))
-
-
-def _for_gangs(spec: JobSpec, pools: Sequence[Pool]) -> list[Pool]:
-    return [pool for pool in pools if not spec.is_gang or (pool.private and pool.gangs)]
-
-
-def _no_gangs(spec: JobSpec, pools: Sequence[Pool]) -> Refused:
-    asked = {"instance_count": spec.instance_count, "replicas": spec.replica_count}
-    if any(pool.private for pool in pools):
-        private = [pool for pool in pools if pool.private]
-        return Refused("gangs_none", pools=_names(private), **asked)
-    return Refused("instances_public", pools=_names(pools), **asked)
-
-
-def _large_enough(spec: JobSpec, pools: Sequence[Pool], nodes: Nodes) -> list[Pool]:
-    return [pool for pool in pools if _could_hold(spec, pool, nodes.get(pool.name, ()))]
 
 
 def _could_hold(spec: JobSpec, pool: Pool, machines: Sequence[Node]) -> bool:
@@ -187,10 +146,6 @@ def _could_hold(spec: JobSpec, pool: Pool, machines: Sequence[Node]) -> bool:
     if not spec.is_gang:
         return _fits_some(spec.groups[0], machines)
     return claims(least_groups(spec), machines, oversubscribe=pool.oversubscribes) is not None
-
-
-def _holds_as_asked(spec: JobSpec, machines: Sequence[Node]) -> bool:
-    return not machines or fits(least_groups(spec), machines)
 
 
 def _fits_some(group: ReplicaGroup, machines: Sequence[Node]) -> bool:
@@ -202,34 +157,28 @@ def _too_big(spec: JobSpec, pools: Sequence[Pool], nodes: Nodes) -> Refused:
     unfit = [group for group in spec.groups if not _fits_some(group, machines)]
     if not unfit:
         return _gang_too_big(spec, pools, nodes)
-    group = unfit[0]
-    asks = _words(group.resources)
-    if group.resources.gpu and not any(node.total.gpu for node in machines):
-        return Refused("gpu_none", gpu=group.resources.gpu, pools=_names(pools))
+    asks = unfit[0].resources
+    if asks.gpu and not any(node.total.gpu for node in machines):
+        return Refused("gpu_none", gpu=asks.gpu, pools=_names(pools))
     largest = max(machines, key=lambda node: (node.total.gpu, node.total.cpu, node.total.memory))
-    return Refused("resources_never", asks=asks, pools=_names(pools), has=_words(largest.total))
+    has = _words(largest.total)
+    return Refused("resources_never", asks=_words(asks), pools=_names(pools), has=has)
 
 
 def _gang_too_big(spec: JobSpec, pools: Sequence[Pool], nodes: Nodes) -> Refused:
     """Each replica has a machine that is large enough, and all of them together have not."""
-    pool = max(pools, key=lambda each: _size(_sum(nodes.get(each.name, ()))))
-    machines = nodes.get(pool.name, ())
+    totals = {
+        pool.name: sum((node.total for node in nodes.get(pool.name, ())), NOTHING) for pool in pools
+    }
+    pool = max(totals, key=lambda name: (totals[name].gpu, totals[name].memory, totals[name].cpu))
     return Refused(
         "gang_never",
         replicas=spec.replica_count,
         asks=_words(whole(spec.groups)),
-        pool=pool.name,
-        machines=len(machines),
-        has=_words(_sum(machines)),
+        pool=pool,
+        machines=len(nodes.get(pool, ())),
+        has=_words(totals[pool]),
     )
-
-
-def _sum(machines: Sequence[Node]) -> Resources:
-    return sum((node.total for node in machines), NOTHING)
-
-
-def _size(resources: Resources) -> tuple[int, int, float]:
-    return resources.gpu, resources.memory, resources.cpu
 
 
 def _words(resources: Resources) -> str:

@@ -71,7 +71,8 @@ def sign(
     """
     prefix = f"{VERSION}/{ak}/{format_time(timestamp)}/{expire}"
     lower = {name.lower(): value for name, value in headers.items()}
-    names = sorted(name for name in lower if _is_signed(name) and lower[name].strip(_BLANKS))
+    signed = (name for name in lower if name in _OURS or name.startswith("x-bce-"))
+    names = sorted(name for name in signed if lower[name].strip(_BLANKS))
     head = _canonical_head(method, raw_path, query_string)
     signature = _signature(sk, prefix, head, _canonical_headers(names, lower))
     return f"{prefix}/{';'.join(names)}/{signature}"
@@ -85,7 +86,9 @@ def parse(authorization: str | None) -> Authorization:
     if len(parts) != 6 or parts[0] != VERSION or len(authorization) > 4096:
         raise Unauthenticated("auth_malformed")
     _, ak, _, expire, listed, signature = parts
-    if not (ak and _is_expire(expire) and _is_signature(signature) and authorization.isascii()):
+    if not (ak and authorization.isascii() and expire.isdigit() and len(expire) < 8):
+        raise Unauthenticated("auth_malformed")
+    if not 0 < int(expire) <= MAX_EXPIRE or len(signature) != 64 or signature.strip(_HEX_LOWER):
         raise Unauthenticated("auth_malformed")
     names = tuple(listed.lower().split(";")) if listed else ()
     return Authorization("/".join(parts[:4]), names, signature)
@@ -108,7 +111,10 @@ def verify(
     """
     if sk is None:
         raise Unauthenticated("auth_unknown_key", ak=auth.ak)
-    _check_age(auth, now)
+    if now > auth.expires_at:
+        raise Unauthenticated("auth_expired", expire=auth.expire, **_two_clocks(auth, now))
+    if auth.timestamp - now > MAX_AHEAD:
+        raise Unauthenticated("auth_future", **_two_clocks(auth, now))
     covered = _matching_headers(auth, sk, _canonical_head(method, raw_path, query_string), headers)
     for name in required_headers:
         if name not in covered or not headers.get(name, "").strip(_BLANKS):
@@ -167,21 +173,10 @@ _DEFAULT = frozenset(("host", "content-length", "content-type", "content-md5"))
 _OURS = _DEFAULT - {"content-length"}
 _SAFE = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
 _QUOTED = [chr(byte) if byte in _SAFE else f"%{byte:02X}" for byte in range(256)]
+_HEX_LOWER = "0123456789abcdef"
 _HEX = frozenset(b"0123456789abcdefABCDEF")
 #: What both ends trim from a header value; str.strip() would take Unicode blanks as well.
 _BLANKS = " \t\r\n\x0b\x0c"
-
-
-def _is_signed(name: str) -> bool:
-    return name in _OURS or name.startswith("x-bce-")
-
-
-def _is_expire(text: str) -> bool:
-    return text.isdigit() and text.isascii() and len(text) < 8 and 0 < int(text) <= MAX_EXPIRE
-
-
-def _is_signature(text: str) -> bool:
-    return len(text) == 64 and not text.strip("0123456789abcdef")
 
 
 _KNOWN_TIMES: dict[str, int] = {}
@@ -209,13 +204,6 @@ def _epoch(text: str) -> int:
         _KNOWN_TIMES.clear()
     _KNOWN_TIMES[text] = timestamp
     return timestamp
-
-
-def _check_age(auth: Authorization, now: float) -> None:
-    if now > auth.expires_at:
-        raise Unauthenticated("auth_expired", expire=auth.expire, **_two_clocks(auth, now))
-    if auth.timestamp - now > MAX_AHEAD:
-        raise Unauthenticated("auth_future", **_two_clocks(auth, now))
 
 
 def _two_clocks(auth: Authorization, now: float) -> dict[str, object]:

@@ -51,7 +51,10 @@ class Parts:
         with self._opened(path, upload) as (directory, part_size, _), explained(path):
             if number < 1 or len(data) > part_size:
                 raise Invalid("upload_part", number=number, size=len(data), limit=part_size)
-            self._unmark(directory, number)
+            for part in _notes(directory):
+                if part.number == number:
+                    with suppress(FileNotFoundError):  # another request sends it, too
+                        os.unlink(part.tag, dir_fd=directory)
             fd = open_regular(_DATA, os.O_WRONLY, directory)
             try:
                 _write_at(fd, data, (number - 1) * part_size)
@@ -115,12 +118,6 @@ class Parts:
             raise NotFound("upload_missing", upload=upload[:100]) from None
         finally:
             os.close(directory)
-
-    def _unmark(self, directory: int, number: int) -> None:
-        for part in _notes(directory):
-            if part.number == number:
-                with suppress(FileNotFoundError):  # another request sends it, too
-                    os.unlink(part.tag, dir_fd=directory)
 
 
 def _mark(path: str) -> str:

@@ -106,8 +106,15 @@ class Tree:
                 _sync_and_close(fd, os.fsync)
 
     def sync_all(self) -> None:
-        """The same for everything in this file system."""
-        _sync_file_system(self._fd)
+        """The same for everything in this file system, or in all where there is no syncfs."""
+        import ctypes  # noqa: PLC0415 - 2 MB that most servers never need
+
+        library = ctypes.CDLL(None, use_errno=True)
+        if not hasattr(library, "syncfs"):
+            os.sync()
+        elif library.syncfs(self._fd) != 0:
+            failed = ctypes.get_errno()
+            raise OSError(failed, os.strerror(failed))
 
     def open_file(self, path: str, flags: int, *, make: bool = False) -> int:
         """A descriptor of the regular file at `path`; anything else counts as missing."""
@@ -130,18 +137,6 @@ def _sync_and_close(fd: int, sync: Callable[[int], None]) -> None:
         sync(fd)
     finally:
         os.close(fd)
-
-
-def _sync_file_system(fd: int) -> None:
-    """Sync the file system of `fd`, or all of them where there is no syncfs."""
-    import ctypes  # noqa: PLC0415 - 2 MB that most servers never need
-
-    library = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(library, "syncfs"):
-        os.sync()
-    elif library.syncfs(fd) != 0:
-        failed = ctypes.get_errno()
-        raise OSError(failed, os.strerror(failed))
 
 
 def split(path: str) -> list[str]:

@@ -91,7 +91,12 @@ class DirectoryStore:
         return found
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> Reader:
-        fd = self._open(path)
+        try:
+            fd = self._tree.open_file(path, os.O_RDONLY)
+        except OSError as error:
+            if error.errno in ABSENT:
+                raise NotFound("file_missing", path=shown(path)) from None
+            raise
         found = os.fstat(fd)
         # lseek fails far beyond the end of a file.
         offset = min(offset, found.st_size)
@@ -186,7 +191,7 @@ class DirectoryStore:
         return name, self.root.absolute() / SCRATCH / f"{_PLACE}{name}"
 
     def adopt(self, place: str, name: str, path: str, *, size: int) -> bool:
-        if not _is_hex(place, 24) or not is_digest(name):
+        if len(place) != 24 or place.strip("0123456789abcdef") or not is_digest(name):
             return False
         with suppress_absent():
             directory = os.open(f"{_PLACE}{place}", DIRECTORY, dir_fd=self._scratch)
@@ -224,7 +229,10 @@ class DirectoryStore:
             with self._noting:
                 paths, self._unsynced = self._unsynced, set()
             try:
-                self._sync(paths)
+                if paths is None or self._shared:
+                    self._tree.sync_all()
+                elif paths:
+                    self._tree.sync(paths)
             except OSError:
                 with self._noting:
                     self._unsynced = None
@@ -284,14 +292,6 @@ class DirectoryStore:
                         found[path] = status.st_size
         return found
 
-    def _open(self, path: str) -> int:
-        try:
-            return self._tree.open_file(path, os.O_RDONLY)
-        except OSError as error:
-            if error.errno in ABSENT:
-                raise NotFound("file_missing", path=shown(path)) from None
-            raise
-
     def _listed(self, names: Sequence[str], beginning: str) -> Iterator[Stat]:
         # Opened at the first `next`: an iterator that is never started is never closed either.
         fd = -1
@@ -309,29 +309,14 @@ class DirectoryStore:
                 if not entry.name.startswith(beginning) or (not above and entry.name in RESERVED):
                     continue
                 if key.endswith("/"):
-                    yield from self._below(fd, above, entry.name)
+                    with suppress_absent():
+                        below = os.open(entry.name, DIRECTORY, dir_fd=fd)
+                        yield from self._walk(below, f"{above}{entry.name}/", "")
                 elif entry.is_file(follow_symlinks=False):
                     with suppress(FileNotFoundError):
                         yield _stat(above + entry.name, entry.stat(follow_symlinks=False))
         finally:
             os.close(fd)
-
-    def _below(self, fd: int, above: str, name: str) -> Iterator[Stat]:
-        with suppress_absent():
-            below = os.open(name, DIRECTORY, dir_fd=fd)
-            yield from self._walk(below, f"{above}{name}/", "")
-
-    def _scratch_file(self, mode: int) -> tuple[str, int]:
-        name = os.urandom(12).hex()
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        fd = os.open(name, flags, mode, dir_fd=self._scratch)
-        if mode != FILE:
-            os.fchmod(fd, mode)  # overrides the umask
-        return name, fd
-
-    def _drop_scratch(self, name: str) -> None:
-        with suppress(FileNotFoundError):
-            os.unlink(name, dir_fd=self._scratch)
 
     def _give_name(self, scratch: str, path: str) -> None:
         with self._tree.parent(path, make=True) as (directory, name):
@@ -341,12 +326,6 @@ class DirectoryStore:
                 self._unsynced.add(path)
                 if len(self._unsynced) > FEW:
                     self._unsynced = None
-
-    def _sync(self, paths: set[str] | None) -> None:
-        if paths is None or self._shared:
-            self._tree.sync_all()
-        elif paths:
-            self._tree.sync(paths)
 
 
 class _FileSink:
@@ -359,8 +338,12 @@ class _FileSink:
         # `abort` must not close the descriptor while another thread writes.
         self._lock = threading.Lock()
         with explained(path):
-            kept_by_digest = is_digest(path.rpartition("/")[2])
-            self._name, self._fd = store._scratch_file(CONTENT if kept_by_digest else FILE)
+            mode = CONTENT if is_digest(path.rpartition("/")[2]) else FILE
+            self._name = os.urandom(12).hex()
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+            self._fd = os.open(self._name, flags, mode, dir_fd=store._scratch)
+            if mode != FILE:
+                os.fchmod(self._fd, mode)  # overrides the umask
 
     def write(self, data: bytes | bytearray | memoryview, /) -> None:
         with explained(self._path), self._lock:
@@ -385,7 +368,8 @@ class _FileSink:
 
     def abort(self) -> None:
         if self._close():
-            self._store._drop_scratch(self._name)
+            with suppress(FileNotFoundError):
+                os.unlink(self._name, dir_fd=self._store._scratch)
 
     def __del__(self) -> None:
         with suppress(AttributeError):  # it could not be opened
@@ -397,10 +381,6 @@ class _FileSink:
             if fd >= 0:
                 os.close(fd)
         return fd >= 0
-
-
-def _is_hex(text: str, length: int) -> bool:
-    return len(text) == length and not text.strip("0123456789abcdef")
 
 
 def _sort_key(entry: os.DirEntry[str]) -> str:

@@ -118,7 +118,12 @@ class LogStore:
         offset = size_at(lambda first, count: self.notes(path, first, count), time)
         if offset is None:
             return size if file.modified() < time else 0
-        return size if offset < 0 else _line_start(file.fd, min(offset, size))
+        if offset < 0:
+            return size
+        offset = min(offset, size)
+        begin = max(0, offset - _FAR)
+        found = file.read(begin, offset - begin).rfind(b"\n")
+        return begin + found + 1 if found >= 0 or begin == 0 else offset
 
     def notes(self, path: str, first: int, count: int) -> list[Note]:
         """At most `count` entries of the time index from number `first` on."""
@@ -187,13 +192,10 @@ class LogStore:
         finally:
             with self._lock:
                 log.users -= 1
-                self._close_idle()
-
-    def _close_idle(self) -> None:
-        excess = len(self._logs) - self._max_open
-        if excess > 0:
-            for path in [p for p, log in self._logs.items() if log.users == 0][:excess]:
-                del self._logs[path]
+                excess = len(self._logs) - self._max_open
+                if excess > 0:
+                    for idle in [p for p, log in self._logs.items() if log.users == 0][:excess]:
+                        del self._logs[idle]
 
 
 class _Log:
@@ -250,24 +252,13 @@ def _tail_offset(fd: int, size: int, lines: int) -> int:
         data = os.pread(fd, end - begin, begin)
         found = data.count(b"\n")
         if found >= lines:
-            return begin + _nth_from_end(data, lines) + 1
+            position = len(data)
+            for _ in range(lines):
+                position = data.rfind(b"\n", 0, position)
+            return begin + position + 1
         lines -= found
         end, block = begin, min(block * 2, _LARGEST_BLOCK)
     return 0
-
-
-def _line_start(fd: int, offset: int) -> int:
-    begin = max(0, offset - _FAR)
-    before = os.pread(fd, offset - begin, begin)
-    found = before.rfind(b"\n")
-    return begin + found + 1 if found >= 0 or begin == 0 else offset
-
-
-def _nth_from_end(data: bytes, count: int) -> int:
-    position = len(data)
-    for _ in range(count):
-        position = data.rfind(b"\n", 0, position)
-    return position
 
 
 CACHED = 4096
@@ -295,7 +286,13 @@ class LogTimes:
         if last is not None and first_is_here:
             notes = packed(last, 0) + notes
         with suppress(OSError):
-            self._append(path, notes)
+            tree = self._opened(make=True)
+            fd = tree.open_file(path, os.O_RDWR | os.O_CREAT, make=True)
+            try:
+                # After the last complete entry: a full disk may have truncated one.
+                os.pwrite(fd, notes, os.fstat(fd).st_size // SIZE * SIZE)
+            finally:
+                os.close(fd)
         self._cache(path, at, False)
 
     def read(self, path: str, first: int, count: int) -> list[Note]:
@@ -345,15 +342,6 @@ class LogTimes:
             if self._tree is None:
                 self._tree = Tree(self._root)
             return self._tree
-
-    def _append(self, path: str, notes: bytes) -> None:
-        tree = self._opened(make=True)
-        fd = tree.open_file(path, os.O_RDWR | os.O_CREAT, make=True)
-        try:
-            # After the last complete entry: a full disk may have truncated one.
-            os.pwrite(fd, notes, os.fstat(fd).st_size // SIZE * SIZE)
-        finally:
-            os.close(fd)
 
     def _cache(self, path: str, at: float, only_here: bool) -> None:
         with self._lock:
