@@ -127,7 +127,7 @@ def test_its_log_can_be_followed(shared: Person) -> None:
         assert follower.stdout is not None
         heard = [follower.stdout.readline()]
         assert shared.types("server", "stop").code == 0
-        while b"going down" not in heard[-1]:
+        while b"shutting down" not in heard[-1]:
             heard.append(follower.stdout.readline())
             assert heard[-1], "it follows to the end"
         said = (shared.home / "server" / "server.log").read_bytes().splitlines(keepends=True)

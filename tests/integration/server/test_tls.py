@@ -124,7 +124,7 @@ def test_sighup_reads_the_certificate_again_unless_it_is_no_good(
     log = server.home / "server" / "server.log"
     first = serial_at(port, issuer)
     issue(issuer, server.home / "tls", days=(-2, -1))
-    signal_and_wait(pid, log, "the certificate of before stays")
+    signal_and_wait(pid, log, "keeping the previous certificate")
     assert serial_at(port, issuer) == first
     issue(issuer, server.home / "tls")
     signal_and_wait(pid, log, "serving with the certificate that ends on")
