@@ -50,7 +50,7 @@ def test_use_counts_half_after_each_half_life(db: Database) -> None:
         ran(tx, "long ago", hour, 100, ended_ago=9 * HALF)
 
     db.write(write)
-    used = db.read(lambda tx: tables_usage.recent_use(tx, NOW, HALF, cpus))
+    used = db.read(lambda tx: tables_usage.decayed_usage(tx, NOW, HALF, cpus))
     assert used["yesterday"] == pytest.approx(used["today"] / 2, rel=0.05)
     assert used["always"] == pytest.approx(2, rel=0.05)
     assert used["still"] == pytest.approx(3, rel=0.05)
@@ -67,7 +67,7 @@ def test_many_short_runs_count_like_one_long_one(db: Database) -> None:
         ran(tx, "long", 120 * minute, 1, ended_ago=timedelta(0))
 
     db.write(write)
-    used = db.read(lambda tx: tables_usage.recent_use(tx, NOW, HALF, cpus))
+    used = db.read(lambda tx: tables_usage.decayed_usage(tx, NOW, HALF, cpus))
     assert used["short"] == pytest.approx(used["long"], rel=0.03)
 
 

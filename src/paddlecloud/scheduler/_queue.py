@@ -21,7 +21,8 @@ from paddlecloud.scheduler._pool_state import (
     to_asks,
     to_wants,
 )
-from paddlecloud.scheduler.view import WaitingJob, weight
+from paddlecloud.scheduler.fair_share import weight
+from paddlecloud.scheduler.view import WaitingJob
 
 Turn = tuple[float, int, str]
 """Usage of the owner, number of the job, owner: the smallest is next."""

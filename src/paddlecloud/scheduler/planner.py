@@ -61,6 +61,7 @@ from paddlecloud.scheduler._queue import (
     first,
     foremost,
 )
+from paddlecloud.scheduler.fair_share import weight
 from paddlecloud.scheduler.view import (
     Allowance,
     Decision,
@@ -74,7 +75,6 @@ from paddlecloud.scheduler.view import (
     View,
     WaitingJob,
     spent,
-    weight,
 )
 
 EXACT_REASONS = 10

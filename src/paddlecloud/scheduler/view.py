@@ -166,8 +166,6 @@ Decision = Place | Hold | GiveUp | Preempt
 
 SMALLEST_CPU = 0.01
 """The least that a replica asks for, so a machine with less is full."""
-_CPUS_PER_GPU = 8
-_BYTES_PER_CPU = 4 * 2**30
 
 
 def spent(left: Allowance, cpu: float, memory: int, gpu: int) -> Allowance:
@@ -179,9 +177,3 @@ def spent(left: Allowance, cpu: float, memory: int, gpu: int) -> Allowance:
         memory=None if left.memory is None else left.memory - memory,
         gpu=None if left.gpu is None else left.gpu - gpu,
     )
-
-
-def weight(resources: Resources) -> float:
-    """Resources as one number for the fair share: a GPU is worth 8 CPUs, and memory counts where
-    it is more than the usual 4 GiB a CPU."""
-    return max(resources.cpu, resources.memory / _BYTES_PER_CPU) + resources.gpu * _CPUS_PER_GPU

@@ -179,7 +179,7 @@ class Caches:
 
         self.peers: TtlCache[tuple[str, ...]] = TtlCache(timedelta(seconds=2))
         """URLs of the servers on this database."""
-        self.recent_use: TtlCache[dict[str, float]] = TtlCache(timedelta(minutes=1))
+        self.decayed_usage: TtlCache[dict[str, float]] = TtlCache(timedelta(minutes=1))
         """Recent resource use of each user."""
         self.subscribers: TtlCache[frozenset[str]] = TtlCache(notification_prefs.CACHE_TTL)
         """Users with notifications: a change of anyone else's job costs no query."""

@@ -7,6 +7,7 @@ import pytest
 from paddlecloud.db.tables.users import UserRole
 from paddlecloud.model.errors import Retry
 from paddlecloud.server.services.files import retention
+from paddlecloud.server.services.jobs import delete
 from paddlecloud.server.services.transfer.output_uploads import sending_root
 from tests.integration.server.world import World
 
@@ -14,7 +15,7 @@ from tests.integration.server.world import World
 @pytest.fixture(autouse=True)
 def nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Agents of this world ask for orders when they are told to."""
-    monkeypatch.setattr(retention, "POLL_WITHIN", 0.0)
+    monkeypatch.setattr(delete, "POLL_WITHIN", 0.0)
 
 
 def place(job_id: str) -> str:

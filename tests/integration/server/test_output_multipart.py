@@ -21,7 +21,7 @@ from paddlecloud.server.deps import Deps
 from paddlecloud.server.schemas.transfer import JoinRequest, OutputParts, OutputPartsRequest
 from paddlecloud.server.services.agents import assignment
 from paddlecloud.server.services.agents.assignment import Assigned
-from paddlecloud.server.services.files import retention
+from paddlecloud.server.services.jobs import delete
 from paddlecloud.server.services.transfer import output_uploads
 from paddlecloud.server.services.transfer.output_uploads import OutputUpload, sending_root
 from paddlecloud.server.settings import Settings
@@ -240,5 +240,5 @@ def test_records_are_few_and_go_with_the_job(worker: Worker) -> None:
         worker.sends()
         worker.asks(OutputPartsRequest(size=SIZE, mtime=WHEN + 1))
     assert len(worker.records()) == 1
-    retention._delete_job(worker.deps, worker.job)
+    delete.delete_stored(worker.deps, worker.job)
     assert worker.records() == []

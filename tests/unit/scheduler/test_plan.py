@@ -10,8 +10,9 @@ import pytest
 from paddlecloud.messages import TEXTS, render
 from paddlecloud.model.jobs.job import JobType, Reason, ReplicaGroup, Resources, Role
 from paddlecloud.model.jobs.states import JobState
+from paddlecloud.scheduler.fair_share import weight
 from paddlecloud.scheduler.planner import EXACT_REASONS
-from paddlecloud.scheduler.view import GiveUp, Hold, Place, Rules, Slot, View, WaitingJob, weight
+from paddlecloud.scheduler.view import GiveUp, Hold, Place, Rules, Slot, View, WaitingJob
 from tests.unit.scheduler.builders import (
     GIB,
     a_node,

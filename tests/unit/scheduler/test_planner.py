@@ -16,6 +16,7 @@ import pytest
 from paddlecloud.model.jobs.job import ReplicaGroup, Resources, Role
 from paddlecloud.model.policy.pool import Pool
 from paddlecloud.model.policy.priority import CLASSES, rank
+from paddlecloud.scheduler.fair_share import weight
 from paddlecloud.scheduler.planner import Planner
 from paddlecloud.scheduler.view import (
     Allowance,
@@ -30,7 +31,6 @@ from paddlecloud.scheduler.view import (
     RunningJob,
     View,
     WaitingJob,
-    weight,
 )
 from tests.unit.scheduler.builders import (
     NOW,
@@ -373,7 +373,7 @@ def test_another_machine_is_used_at_once() -> None:
     assert placed(world.tick(1000)) == ["job-3"], "what was running then has ended"
 
 
-def test_recent_use_counts_like_use() -> None:
+def test_decayed_usage_counts_like_use() -> None:
     jobs = [a_waiting(1, owner="heavy"), a_waiting(2, owner="light")]
     view = a_view(*jobs, pools=(a_pool(a_node(cpu=1)),), usage={"heavy": 3.0})
     assert placed(plan(view)) == ["job-2"]

@@ -317,7 +317,7 @@ _BUCKETS = 24
 """Parts of a half-life within which usage is aggregated."""
 
 
-def recent_use(
+def decayed_usage(
     tx: Tx, now: datetime, half_life: timedelta, weight: Callable[[Resources], float]
 ) -> dict[str, float]:
     """The decayed average usage of each owner: usage of one half-life ago counts half.

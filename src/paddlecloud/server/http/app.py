@@ -29,18 +29,14 @@ from paddlecloud.server.http.auth import (
 from paddlecloud.server.http.executors import in_long_thread, in_thread
 from paddlecloud.server.http.origin_check import OriginCheck
 from paddlecloud.server.http.permissions import check_rights
-from paddlecloud.server.http.routing import (
-    Access,
-    Call,
-    Cut,
-    Route,
+from paddlecloud.server.http.request_body import (
     decode_body,
     decode_query,
     inflated,
-    json_response,
     read_body,
     signed_body,
 )
+from paddlecloud.server.http.routing import Access, Call, Cut, Route, json_response
 from paddlecloud.server.route_table import ROUTES
 
 log = logging.getLogger(__name__)

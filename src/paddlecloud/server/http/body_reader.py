@@ -27,7 +27,8 @@ from starlette.requests import Request
 from paddlecloud.model.errors import Invalid, Retry
 from paddlecloud.model.protocol.bce_auth import CONTENT_CRC32, CONTENT_SHA256, UNSIGNED, check_body
 from paddlecloud.server.http.connection_limits import LEAST_PROGRESS, Connection, connection_of
-from paddlecloud.server.http.routing import Call, read_body
+from paddlecloud.server.http.request_body import read_body
+from paddlecloud.server.http.routing import Call
 from paddlecloud.server.services.transfer.open_uploads import Record
 from paddlecloud.stores.deadline import be_prompt
 

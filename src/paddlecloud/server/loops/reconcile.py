@@ -11,16 +11,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
 from paddlecloud.backends.base import AgentState
 from paddlecloud.db.engine.base import Tx
 from paddlecloud.db.tables import agents as agent_rows
-from paddlecloud.db.tables import attempts, jobs, live_usage, usage
-from paddlecloud.db.tables.live_usage import Use
-from paddlecloud.model.diagnosis.outcome import HUNG, diagnose_hang
+from paddlecloud.db.tables import attempts, jobs, usage
 from paddlecloud.model.diagnosis.outcome import settle as implied
 from paddlecloud.model.errors import PaddleCloudError
 from paddlecloud.model.jobs.elastic import judged
@@ -31,13 +29,12 @@ from paddlecloud.server.loops._clock_jumps import Silences, Steps, Stopwatches
 from paddlecloud.server.loops.runner import Loop
 from paddlecloud.server.services.accounts import quota
 from paddlecloud.server.services.agents import lost_agents, reports
-from paddlecloud.server.services.jobs.settle import current_attempt, settle, stop_replicas
+from paddlecloud.server.services.jobs import hang_detection
+from paddlecloud.server.services.jobs.settle import settle, stop_failed, stop_replicas
 from paddlecloud.server.services.placement import apply, release
 
 log = logging.getLogger(__name__)
 SUPERVISOR_LATE = timedelta(seconds=30)
-LONGEST_TRUST = timedelta(seconds=12)
-"""Agents report the usage of their replicas at least every 10 seconds."""
 REAP_EVERY = 60.0
 """Seconds. Leftovers cost money, but no request waits for them."""
 
@@ -61,7 +58,7 @@ class Watch:
             _keep_agents(deps, attempt, now)
         self._lose_silent(deps, live, now, passed)
         placed = _settle_all(deps, now)
-        _end_hung(deps, now, placed)
+        hang_detection.stop_hung(deps, now, placed)
         _end_spent(deps, now)
         self._end_overdue(deps, placed, now, passed)
         if self.steps.seconds >= self.reap_at:
@@ -168,16 +165,10 @@ def _end_spent(deps: Deps, now: datetime) -> None:
 
     def stop(tx: Tx) -> None:
         for job, failure in _over_minutes(tx, deps, now):
-            _stop(tx, deps, job, failure, ExitCause.WALL_TIME)
+            stop_failed(tx, deps, job, failure, ExitCause.WALL_TIME)
 
     if deps.db.read(lambda tx: _over_minutes(tx, deps, now)):
         deps.db.write(stop)
-
-
-def _stop(tx: Tx, deps: Deps, job: Job, failure: Failure, cause: ExitCause) -> None:
-    failing = jobs.save_job(tx, replace(job, failure=failure), expected_version=job.version)
-    tx.notify("job", job.id)
-    stop_replicas(tx, deps, failing, cause)
 
 
 def _over_minutes(tx: Tx, deps: Deps, now: datetime) -> list[tuple[Job, Failure]]:
@@ -189,50 +180,6 @@ def _over_minutes(tx: Tx, deps: Deps, now: datetime) -> list[tuple[Job, Failure]
         if runs and job is not None and not quota.is_over_quota(job):
             found.append((job, failure))
     return found
-
-
-def _end_hung(deps: Deps, now: datetime, placed: Sequence[Job]) -> None:
-    """Stop jobs that do nothing any more; the reason is stored first."""
-
-    def stop(tx: Tx, job_id: str) -> None:
-        hung = _find_hung(tx, job_id, now)
-        if hung is not None:
-            job, worker = hung
-            words = diagnose_hang(job, worker)
-            failure = Failure(reason=words.reason, advice=words.advice, worker=worker)
-            _stop(tx, deps, job, failure, ExitCause.HUNG)
-
-    for job in placed:
-        if job.spec.hang_timeout is None:
-            continue
-        if deps.db.read(partial(_find_hung, job_id=job.id, now=now)) is not None:
-            deps.db.write(partial(stop, job_id=job.id))
-
-
-def _find_hung(tx: Tx, job_id: str, now: datetime) -> tuple[Job, str] | None:
-    """The job and the worker that is silent for the longest time, if all workers are silent for too
-    long and the job is not being stopped for that yet."""
-    job = jobs.get_job(tx, job_id)
-    if job is None or job.state is not JobState.RUNNING or job.spec.hang_timeout is None:
-        return None
-    attempt = current_attempt(tx, job)
-    if attempt is None or (job.failure is not None and job.failure.reason.code == HUNG):
-        return None
-    uses = live_usage.of_attempt(tx, job.id, job.attempt)
-    live = [replica for replica in attempt.replicas if not replica.over]
-    limit = job.spec.hang_timeout
-    if not live or not all(_is_silent(uses.get(replica.id), limit, now) for replica in live):
-        return None
-    return job, min(live, key=lambda one: (uses[one.id].quiet_since, one.rank)).worker
-
-
-def _is_silent(use: Use | None, limit: timedelta, now: datetime) -> bool:
-    """By the last report of its agent, which is extrapolated for a moment only: without contact to
-    the agent the replica may have gone on."""
-    if use is None or use.quiet_since >= use.at:
-        return False
-    counted = min(now, use.at + min(LONGEST_TRUST, limit / 2))
-    return counted - use.quiet_since >= limit
 
 
 LOOP = Loop(name="reconcile", tick=Watch().tick, every=timedelta(seconds=2))

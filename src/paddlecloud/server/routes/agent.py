@@ -19,14 +19,8 @@ from paddlecloud.server.http.executors import (
     in_thread,
     later_for_agent,
 )
-from paddlecloud.server.http.routing import (
-    BYTES,
-    Access,
-    Call,
-    Router,
-    signed_batches,
-    signed_body,
-)
+from paddlecloud.server.http.request_body import signed_batches, signed_body
+from paddlecloud.server.http.routing import BYTES, Access, Call, Router
 from paddlecloud.server.routes.agent_outputs import assigned_to, output_name
 from paddlecloud.server.schemas.agent import (
     AgentJoinAnswer,

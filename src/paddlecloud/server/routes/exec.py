@@ -7,8 +7,9 @@ from starlette.responses import Response, StreamingResponse
 
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.executors import in_thread
-from paddlecloud.server.http.routing import BYTES, Access, Call, Router, signed_body
-from paddlecloud.server.schemas.exec_usage import (
+from paddlecloud.server.http.request_body import signed_body
+from paddlecloud.server.http.routing import BYTES, Access, Call, Router
+from paddlecloud.server.schemas.exec import (
     CommandEnd,
     CommandRequest,
     CommandView,

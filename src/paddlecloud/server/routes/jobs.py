@@ -19,9 +19,9 @@ from paddlecloud.server.schemas.jobs import (
     SubmitRequest,
     ValidateAnswer,
 )
-from paddlecloud.server.services.files import retention
 from paddlecloud.server.services.jobs import queries, views
 from paddlecloud.server.services.jobs import submit as submit_service
+from paddlecloud.server.services.jobs.delete import delete as delete_job
 from paddlecloud.server.services.jobs.kill import kill as kill_job
 
 router = Router()
@@ -63,7 +63,7 @@ def kill(deps: Deps, call: Call) -> JobView:
     long=True,
 )
 def delete(deps: Deps, call: Call) -> DeletedJob:
-    freed = retention.delete(deps, call.caller, call.path["job_id"])
+    freed = delete_job(deps, call.caller, call.path["job_id"])
     return DeletedJob(job_id=call.path["job_id"], bytes=freed)
 
 

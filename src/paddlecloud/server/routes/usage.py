@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.routing import Call, Router
-from paddlecloud.server.schemas.exec_usage import UseAnswer
+from paddlecloud.server.schemas.usage import UseAnswer
 from paddlecloud.server.services.jobs import live_usage
 
 router = Router()

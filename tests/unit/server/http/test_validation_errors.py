@@ -12,7 +12,7 @@ from msgspec.json import encode
 
 from paddlecloud.model.errors import Invalid
 from paddlecloud.server.http._validation_errors import RULES
-from paddlecloud.server.http.routing import decode_body, decode_query
+from paddlecloud.server.http.request_body import decode_body, decode_query
 from paddlecloud.server.route_table import ROUTES
 from paddlecloud.server.schemas.accounts import UserRequest
 

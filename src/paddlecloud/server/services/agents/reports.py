@@ -28,7 +28,7 @@ from paddlecloud.model.jobs.job import (
 from paddlecloud.model.logs.tail import TAIL_BYTES
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.executors import in_thread
-from paddlecloud.server.http.routing import decode_body
+from paddlecloud.server.http.request_body import decode_body
 from paddlecloud.server.schemas.agent import (
     Ack,
     ExitNote,

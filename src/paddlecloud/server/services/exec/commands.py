@@ -21,12 +21,7 @@ from paddlecloud.model.jobs.job import Attempt, Job, Reason, Replica, ReplicaSta
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.auth import Caller
 from paddlecloud.server.schemas.agent import CommandOrder
-from paddlecloud.server.schemas.exec_usage import (
-    CommandEnd,
-    CommandRequest,
-    CommandView,
-    StreamAnswer,
-)
+from paddlecloud.server.schemas.exec import CommandEnd, CommandRequest, CommandView, StreamAnswer
 from paddlecloud.server.services.accounts.audit import record
 from paddlecloud.server.services.exec import output
 from paddlecloud.server.services.exec.output import STREAMS, job_of, path_of, root_of

@@ -18,7 +18,7 @@ from paddlecloud.server.http.auth import Caller
 from paddlecloud.server.http.executors import in_thread
 from paddlecloud.server.http.routing import Cut
 from paddlecloud.server.http.token_recheck import KeyRecheck
-from paddlecloud.server.schemas.exec_usage import OutputQuery
+from paddlecloud.server.schemas.exec import OutputQuery
 from paddlecloud.server.services.exec import commands, output
 
 RESPONSE_BYTES = output.WINDOW // 2

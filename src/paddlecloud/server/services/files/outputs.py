@@ -20,7 +20,7 @@ from paddlecloud.model.errors import Conflict, Invalid, NotFound, PaddleCloudErr
 from paddlecloud.model.files.layout import log_directory, output_directory
 from paddlecloud.model.files.snapshot import check_path
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.http.routing import decode_body
+from paddlecloud.server.http.request_body import decode_body
 from paddlecloud.server.schemas.agent import BundleHead, ListingAnswer
 from paddlecloud.server.services.agents.assignment import Assigned
 from paddlecloud.server.services.files.job_files import (

@@ -11,28 +11,21 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from paddlecloud.db.tables import agents, attempts, audit, jobs, snapshots, usage, users
-from paddlecloud.db.tables.orders import notify_agents
-from paddlecloud.model.errors import Conflict, PaddleCloudError, Retry
-from paddlecloud.model.files.layout import output_root
-from paddlecloud.model.jobs.job import Job
+from paddlecloud.db.tables import agents, audit, jobs, snapshots, usage, users
+from paddlecloud.model.errors import PaddleCloudError
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.auth import Caller
 from paddlecloud.server.schemas.system import GcAnswer
 from paddlecloud.server.services.accounts import quota
 from paddlecloud.server.services.accounts.audit import record
-from paddlecloud.server.services.exec import output
 from paddlecloud.server.services.files import storage_usage
 from paddlecloud.server.services.files.job_files import (
     ASIDE_TIME,
     aside_root,
-    listings_root,
-    user_root,
 )
 from paddlecloud.server.services.files.referenced_blobs import ReferencedBlobs
 from paddlecloud.server.services.files.snapshots import blobs_root
-from paddlecloud.server.services.jobs import queries
-from paddlecloud.server.services.placement import release
+from paddlecloud.server.services.jobs.delete import delete_stored
 from paddlecloud.server.services.transfer import blobs
 from paddlecloud.server.services.transfer.output_uploads import sending_root
 from paddlecloud.stores.base import CanSweep, Stat
@@ -48,8 +41,6 @@ HELD = 0.1
 """Seconds for which the lock of an owner is held; uploads of that owner wait."""
 PAUSE = 0.06
 """Seconds in between: other servers try to get the lock every 50 ms."""
-POLL_WITHIN = 3.0
-"""Seconds in which a running agent polls for its orders once it is notified."""
 KEEP_USAGE = timedelta(days=400)
 """Usage is kept for more than a year, longer than the jobs themselves."""
 AUDIT_BATCH = 500
@@ -89,42 +80,6 @@ def collect_for(deps: Deps, caller: Caller) -> GcAnswer:
     return GcAnswer(**counts)
 
 
-def delete(deps: Deps, caller: Caller, job_id: str) -> int:
-    """Delete a job that has ended, with its outputs and logs; the number of freed bytes.
-
-    The files are deleted first: after a crash in between the job can still be deleted. Submitted
-    files are deleted once no other job references them. Files in a user's bucket stay.
-    """
-    job = queries.get(deps, caller, job_id)
-    if not job.final:
-        raise Conflict("job_not_over", job_id=job.id, state=job.state)
-    if _is_held(deps, job):
-        release.release_ended(deps)
-        if _is_held(deps, job):
-            raise Retry("job_is_held", job_id=job.id)
-    now, facts = deps.clock(), {"owner": job.owner, "state": job.state.value}
-    deps.db.write(lambda tx: record(tx, caller, now, "job.delete", job.id, facts))
-    _await_agents(deps, job)
-    return _delete_job(deps, job)
-
-
-def _is_held(deps: Deps, job: Job) -> bool:
-    return deps.db.read(lambda tx: attempts.is_held(tx, job.id))
-
-
-def _await_agents(deps: Deps, job: Job) -> None:
-    """Wait until the running agents that keep files of a job know that they may delete them. Other
-    agents learn it when they, or a server, start next."""
-    orders = deps.db.write(lambda tx: notify_agents(tx, job.id))
-    until = time.monotonic() + POLL_WITHIN
-    for node, order in orders.items():
-        while time.monotonic() < until:
-            cursor = deps.caches.order_cursors.get(node)
-            if cursor is None or cursor >= order:
-                break
-            _pause()
-
-
 def _finished_jobs(deps: Deps) -> Collected:
     """A job that cannot be deleted is retried next time; the others are deleted."""
     before = deps.clock() - deps.settings.retention.finished_jobs
@@ -136,25 +91,13 @@ def _finished_jobs(deps: Deps) -> Collected:
         old = [job for job in found if job.id not in failed]
         for job in old:
             try:
-                freed += _delete_job(deps, job)
+                freed += delete_stored(deps, job)
                 count += 1
             except (PaddleCloudError, OSError) as error:
                 log.warning("job %s could not be deleted: %s", job.id, error)
                 failed.add(job.id)
         if not old:
             return Collected(jobs=count, bytes=freed)
-
-
-def _delete_job(deps: Deps, job: Job) -> int:
-    root = f"{user_root(job.owner)}/{output_root(job.id)}"
-    beside = output.root_of(job.owner, job.id)
-    freed = deps.store.delete_tree(root) + deps.store.delete_tree(beside)
-    freed += deps.store.delete_tree(listings_root(job.owner, job.id))
-    freed += deps.store.delete_tree(sending_root(job.owner, job.id))
-    deps.logs.close_deleted(root)
-    deps.logs.close_deleted(beside)
-    deps.db.write(partial(jobs.delete_job, job_id=job.id))
-    return freed
 
 
 def _unused_files(deps: Deps) -> int:

@@ -14,7 +14,7 @@ from paddlecloud.model.jobs.job import Job, Replica, ReplicaState, Role
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.auth import Caller
 from paddlecloud.server.schemas.agent import UseNote
-from paddlecloud.server.schemas.exec_usage import UseAnswer, UseRow
+from paddlecloud.server.schemas.usage import UseAnswer, UseRow
 from paddlecloud.server.services.jobs import queries
 from paddlecloud.server.services.jobs.views import use_view
 

@@ -16,7 +16,7 @@ from paddlecloud.db.tables.orders import Want, set_order
 from paddlecloud.model.diagnosis.outcome import has_run, moment, trouble, wants_stop
 from paddlecloud.model.diagnosis.outcome import settle as implied
 from paddlecloud.model.jobs.elastic import judged
-from paddlecloud.model.jobs.job import Attempt, ExitCause, Job, with_changes
+from paddlecloud.model.jobs.job import Attempt, ExitCause, Failure, Job, with_changes
 from paddlecloud.model.jobs.retry_policy import pause_before_retry
 from paddlecloud.model.jobs.states import Event
 from paddlecloud.server.deps import Deps
@@ -78,6 +78,13 @@ def stop_replicas(tx: Tx, deps: Deps, job: Job, cause: ExitCause) -> None:
     """Order the end of the running replicas: SIGTERM, grace, SIGKILL, the whole process tree."""
     grace = deps.settings.running.grace
     set_order(tx, job.id, job.attempt, Want.STOP, grace=grace, cause=cause)
+
+
+def stop_failed(tx: Tx, deps: Deps, job: Job, failure: Failure, cause: ExitCause) -> None:
+    """Store why the job fails, then stop its replicas."""
+    failing = jobs.save_job(tx, with_changes(job, failure=failure), expected_version=job.version)
+    tx.notify("job", job.id)
+    stop_replicas(tx, deps, failing, cause)
 
 
 def _while_it_runs(tx: Tx, deps: Deps, job: Job, attempt: Attempt | None, tails: Tails) -> Job:

@@ -12,6 +12,7 @@ from paddlecloud.model.errors import Refused
 from paddlecloud.model.jobs.job import NOTHING, Job, Reason, Resources
 from paddlecloud.model.policy.admission import Nodes, seating
 from paddlecloud.model.policy.pool import Node, Pool
+from paddlecloud.scheduler.fair_share import weight
 from paddlecloud.scheduler.view import (
     Allowance,
     NodeView,
@@ -20,7 +21,6 @@ from paddlecloud.scheduler.view import (
     RunningJob,
     View,
     WaitingJob,
-    weight,
 )
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.services.accounts import quota
@@ -98,7 +98,9 @@ def _shares(deps: Deps, tx: Tx, now: datetime) -> dict[str, float]:
     if not deps.settings.team:
         return used
     half_life = deps.settings.scheduling.share_half_life
-    recent = deps.caches.recent_use.load(now, lambda: usage.recent_use(tx, now, half_life, weight))
+    recent = deps.caches.decayed_usage.load(
+        now, lambda: usage.decayed_usage(tx, now, half_life, weight)
+    )
     return {owner: used.get(owner, 0.0) + recent.get(owner, 0.0) for owner in used.keys() | recent}
 
 

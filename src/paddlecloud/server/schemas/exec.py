@@ -1,4 +1,4 @@
-"""JSON schemas of live usage and of commands next to a worker (exec)."""
+"""JSON schemas of commands next to a worker (exec)."""
 
 from __future__ import annotations
 
@@ -7,26 +7,8 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from paddlecloud.server.schemas.base import Answer, Flag, Natural, Request
-from paddlecloud.server.schemas.jobs import UseView
 
 Signed32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
-
-
-class UseRow(Answer, frozen=True, kw_only=True):
-    """One worker: what it was given and what it uses of it."""
-
-    job_id: str
-    job_name: str
-    worker: str
-    state: str
-    node: str
-    asked: dict[str, float]
-    usage: UseView | None
-    peak_memory: int | None
-
-
-class UseAnswer(Answer, frozen=True, kw_only=True):
-    workers: list[UseRow]
 
 
 class CommandRequest(Request, frozen=True, kw_only=True):
