@@ -93,7 +93,7 @@ def _imports() -> Iterator[str]:
             yield from (name for name in names if name.split(".")[0] in CAPPED)
 
 
-# -- uvicorn: server/http/connection_limits.py, server/http/body_reader.py, server/__main__.py ---
+# -- uvicorn: server/http/ (connection_limits, body_reader, _request_parser), server/__main__.py --
 
 
 @pytest.mark.parametrize(
@@ -102,6 +102,17 @@ def _imports() -> Iterator[str]:
 def test_a_connection_has_the_methods_that_we_extend(method: str) -> None:
     found = vars(httptools_impl.HttpToolsProtocol)[method]
     assert not inspect.iscoroutinefunction(found)
+
+
+@pytest.mark.parametrize(
+    "callback", ["message_begin", "url", "header", "headers_complete", "body", "message_complete"]
+)
+def test_a_connection_has_the_callbacks_that_our_parser_calls(callback: str) -> None:
+    """server/http/_request_parser.py; it also asks `_should_upgrade` and reads `headers`."""
+    found = vars(httptools_impl.HttpToolsProtocol)
+    assert not inspect.iscoroutinefunction(found[f"on_{callback}"])
+    assert list(inspect.signature(found["_should_upgrade"]).parameters) == ["self"]
+    assert "self.headers.append((name, value))" in inspect.getsource(found["on_header"])
 
 
 def test_a_connection_and_its_request_have_the_attributes_that_we_read_and_set() -> None:

@@ -21,11 +21,11 @@ from typing import TypeVar
 from weakref import WeakValueDictionary
 from zlib import crc32
 
-import httptools
 from starlette.requests import Request
 
 from paddlecloud.model.errors import Invalid, Retry
 from paddlecloud.model.protocol.bce_auth import CONTENT_CRC32, CONTENT_SHA256, UNSIGNED, check_body
+from paddlecloud.server.http._request_parser import RequestParser
 from paddlecloud.server.http.connection_limits import LEAST_PROGRESS, Connection, connection_of
 from paddlecloud.server.http.request_body import read_body
 from paddlecloud.server.http.routing import Call
@@ -172,9 +172,7 @@ class _Taken:
             self._cycle.keep_alive = False
             return
         # The previous parser still waits for the body that it did not see.
-        parser = httptools.HttpRequestParser(self._connection)
-        parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        self._connection.parser = parser
+        self._connection.parser = RequestParser(self._connection)
 
     def _read(self, buffer: memoryview) -> int:
         got = len(self._first)

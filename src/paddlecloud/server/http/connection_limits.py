@@ -22,6 +22,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from paddlecloud.model.errors import TooLarge
+from paddlecloud.server.http._request_parser import RequestParser
 from paddlecloud.server.settings import Http
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class Connection(HttpToolsProtocol):
             transport.abort()
             return
         super().connection_made(transport)
+        self.parser = RequestParser(self)
 
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
