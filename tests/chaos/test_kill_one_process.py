@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.integration.faults.home import WAIT, Home, job_id_of, until
+from tests.working_directory import kill_in
 
 pytestmark = pytest.mark.chaos
 
@@ -179,8 +180,7 @@ def escaping(home: Home, tmp_path: Path) -> Iterator[Escaping]:
         pytest.skip("needs Linux and the right to mount")
     made = Escaping(home, tmp_path)
     yield made
-    with suppress(ProcessLookupError):
-        os.kill(made.pid, signal.SIGKILL)
+    kill_in(home.path)
 
 
 def test_what_left_the_process_tree_is_dead_when_the_job_says_so(

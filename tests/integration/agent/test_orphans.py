@@ -9,7 +9,6 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from paddlecloud.agent.sandbox import isolation, workspace
 from paddlecloud.agent.supervisor import orphans, processes
 from paddlecloud.agent.supervisor.zygote import Spawner
 from tests.integration.agent.replicas import Bench, ended, eventually, has_file, running
+from tests.working_directory import kill_in, pids_in
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs subreapers")
 able = pytest.mark.skipif(
@@ -50,19 +50,18 @@ while True:
 @pytest.fixture
 def started(bench: Bench) -> Iterator[Callable[..., tuple[Path, int]]]:
     """Starts a replica, and gives the pid of what left its process tree."""
-    found = []
+    roots = []
 
     def start(command: str = "exec sleep 600", uid: int | None = None) -> tuple[Path, int]:
         root = start_replica(bench, f"{ESCAPE} {command}", uid)
         escaped = int(has_file(root, "escaped"))
         running(root)
-        found.append(escaped)
+        roots.append(root)
         return root, escaped
 
     yield start
-    for pid in found:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    for root in roots:
+        kill_in(root)
 
 
 def start_replica(bench: Bench, command: str, uid: int | None = None, **changes: Any) -> Path:
@@ -156,12 +155,7 @@ def test_a_name_of_ours_hides_nothing(bench: Bench, started: Any, name: str) -> 
 
 def working_in(root: Path) -> list[int]:
     """The processes that have the working directory of this replica, started by any process."""
-    found = []
-    for pid in processes.pids():
-        with suppress(OSError):
-            if Path(f"/proc/{pid}/cwd").readlink() == root / "work":
-                found.append(pid)
-    return found
+    return pids_in(root / "work")
 
 
 def test_one_that_forks_and_ends_all_the_time_is_caught(bench: Bench) -> None:

@@ -35,6 +35,7 @@ from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.process import end_agents
 from tests.integration.server.world import NODE, World, eventually
 from tests.live_files import files_below
+from tests.working_directory import kill_in
 
 able = pytest.mark.skipif(
     sys.platform != "linux" or not runtime_isolation.possible(),
@@ -126,9 +127,8 @@ class Team:
         for backend in self.backends:
             if backend._child is not None:
                 backend._child.wait(60)
-        for run in self.home.glob("agent*/replicas/*/run.json"):
-            with suppress(OSError, ValueError, KeyError, TypeError):
-                os.kill(json.loads(run.read_text())["pid"], signal.SIGKILL)
+        for directory in self.home.glob("agent*/replicas"):
+            kill_in(directory)
 
 
 def team_settings(settings: Settings) -> Settings:

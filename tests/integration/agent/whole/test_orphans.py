@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 
 import pytest
 
@@ -16,6 +15,7 @@ from paddlecloud.agent.replica import inspect
 from paddlecloud.agent.supervisor import processes
 from tests.integration.agent.replicas import eventually
 from tests.integration.agent.whole.world import COMMAND, World, alive
+from tests.working_directory import kill_in
 
 NO_CGROUPS = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none /sys/fs/cgroup && exec "$@"', "sh"]
 ESCAPE = "env -i setsid sh -c 'sleep 600 & echo $! > $0' \"$OUTPUT_PATH/escaped\";"
@@ -36,9 +36,7 @@ def bare_world(idle_world: World) -> Iterator[World]:
     """An agent for which no control group is writable."""
     start_bare(idle_world)
     yield idle_world
-    for file in idle_world.directory.glob("replicas/*/output/escaped"):
-        with suppress(ProcessLookupError):
-            os.kill(int(file.read_text()), signal.SIGKILL)
+    kill_in(idle_world.directory / "replicas")
 
 
 def start_bare(world: World) -> None:
