@@ -21,17 +21,17 @@ help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(READY) ## put the project and its tools into .venv, exactly as locked
-	@echo "ready: $(BIN)/paddlecloud"
+	@echo "ready: bin/paddlecloud"
 
 # pip goes first: the newer one writes console scripts that start faster. setuptools goes away,
-# because its start-up hook would run in every command.
+# because its start-up hook would run in every command. paddlecloud-only: no job gets this environment.
 $(READY): pyproject.toml requirements-dev.lock scripts/find-python.sh
 	@python=$$(sh scripts/find-python.sh) && "$$python" -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	@$(BIN)/python -m pip uninstall -qq --disable-pip-version-check --yes setuptools
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@$(BIN)/python -m compileall -q src/paddlecloud
-	@touch $@
+	@touch $(VENV)/paddlecloud-only $@
 
 demo: install ## run an example job from submit to results on this machine
 	@sh scripts/demo.sh

@@ -4,7 +4,7 @@
 # Fails if the job does.
 set -eu
 cd "$(dirname "$0")/.."
-PATH="$PWD/.venv/bin:$PATH"
+PATH="$PWD/bin:$PATH"
 rm -rf demo-results
 notes=$(mktemp -d)
 trap 'rm -rf "$notes"' EXIT

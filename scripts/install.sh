@@ -76,6 +76,7 @@ install_package() {
     pip install "paddlecloud$extra @ $(file_url "$package")"
     pip uninstall --quiet --yes setuptools pip
     drop_scripts_that_name_the_old_place
+    touch "$fresh/paddlecloud-only" # no job gets this environment
     rm -rf "$target/venv.old"
     [ ! -e "$target/venv" ] || mv "$target/venv" "$target/venv.old"
     mv "$fresh" "$target/venv"

@@ -28,6 +28,7 @@ PAGES = sorted([*TOP.glob("*.md"), *DOCS.rglob("*.md")])
 PERSON = "ann"
 PERSON_HOME = "/home/ann"
 SECONDS = 180.0
+PROGRAM = Path(sys.executable).with_name("paddlecloud")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +140,10 @@ def shows(output: str, shown: str) -> bool:
 
 
 class Session:
-    """One person at one terminal, with a home of their own and a copy of the examples."""
+    """One person at one terminal, with a home of their own and a copy of the examples.
+
+    The directory `bin` of the project is on PATH, and an environment of the person's own is
+    activated, in which the package is installed for scripts and for the code of jobs."""
 
     def __init__(self, root: Path, lang: str = "") -> None:
         self.home = root / "home"
@@ -149,6 +153,9 @@ class Session:
         self.home.mkdir(parents=True)
         (root / "tmp").mkdir()
         shutil.copytree(TOP / "examples", self.work / "examples")
+        (self.work / "bin").mkdir()
+        (self.work / "bin" / "paddlecloud").symlink_to(PROGRAM)
+        own = _environment(root / "env")
         self._place.write_text(f"{self.work}\n")
         self._state.write_text("")
         self._environ = {
@@ -156,11 +163,12 @@ class Session:
             "LANG": "C.UTF-8",
             "LOGNAME": PERSON,
             "NO_COLOR": "1",
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PATH": f"{own}/bin:{self.work}/bin:{os.environ['PATH']}",
             "SHELL": "/bin/sh",
             "TERM": "dumb",
             "TMPDIR": str(root / "tmp"),
             "USER": PERSON,
+            "VIRTUAL_ENV": str(own),
         }
         if lang:
             self._environ["PADDLECLOUD_LANG"] = lang
@@ -223,6 +231,18 @@ class Session:
 
     def _told(self, output: bytes) -> str:
         return output.decode("utf-8", "replace").replace(str(self.home), PERSON_HOME)
+
+
+def _environment(home: Path) -> Path:
+    """A virtual environment in which the package and what it needs can be imported."""
+    site = home / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    site.mkdir(parents=True)
+    (site / "installed.pth").write_text("".join(f"{path}\n" for path in sys.path if path))
+    (home / "bin").mkdir()
+    for name in ("python", "python3"):
+        (home / "bin" / name).symlink_to(os.path.realpath(sys.executable))
+    (home / "pyvenv.cfg").write_text(f"home = {Path(sys.base_prefix) / 'bin'}\n")
+    return home
 
 
 def _received(master: int, process: subprocess.Popen[bytes]) -> Iterator[bytes]:

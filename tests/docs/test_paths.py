@@ -17,7 +17,9 @@ from tests.docs.pages import PAGES, TOP, name_of
 SOURCE = TOP / "src" / "paddlecloud"
 ROOTS = (TOP, SOURCE, SOURCE / "server")
 # Folders of the repository whose names also occur in paths on a user's disk.
-AMBIGUOUS = frozenset({"agent", "server", "logs", "exec", "examples", "data", "model", "files"})
+AMBIGUOUS = frozenset(
+    {"agent", "bin", "server", "logs", "exec", "examples", "data", "model", "files"}
+)
 INLINE = re.compile(r"`([^`\n]+)`")
 BLOCK = re.compile(r"^```text\n(.*?)^```", re.DOTALL | re.MULTILINE)
 PATH = re.compile(r"(?<![\w./$~<-])(?:[a-z_0-9-]+/)+(?:[a-z_0-9-]+\.(?:py|md|sh|toml))?(?![\w/<*])")

@@ -96,7 +96,7 @@ def test_wrong_use_of_the_installer_changes_nothing(tmp_path: Path) -> None:
 
 def a_demo(directory: Path, *, code: int) -> subprocess.CompletedProcess[str]:
     """The demonstration with a command that says what it was asked, and whose job ends so."""
-    program = directory / ".venv" / "bin" / "paddlecloud"
+    program = directory / "bin" / "paddlecloud"
     program.parent.mkdir(parents=True)
     program.write_text(
         '#!/bin/sh\necho "$1" >>asked\n[ "$1" = submit_job ] || exit 0\n'
@@ -114,7 +114,12 @@ def test_the_demonstration_fails_if_its_job_does(tmp_path: Path, code: int) -> N
     assert (done.returncode, done.stdout) == (code, "job_id: job-1\n")
     asked = (tmp_path / "asked").read_text().split()
     assert asked == ["submit_job"] + ["query_job", "get_files"] * (code == 0)
-    assert {path.name for path in tmp_path.iterdir()} == {".venv", "asked", "scripts"}
+    assert {path.name for path in tmp_path.iterdir()} == {"asked", "bin", "scripts"}
+
+
+def test_what_goes_on_path_is_the_command_alone() -> None:
+    assert [path.name for path in (TOP / "bin").iterdir()] == ["paddlecloud"]
+    assert (TOP / "bin" / "paddlecloud").readlink() == Path("../.venv/bin/paddlecloud")
 
 
 def shell_lines(home: Path, action: str) -> subprocess.CompletedProcess[str]:

@@ -10,6 +10,7 @@ import os
 from time import time
 
 from paddlecloud.client import response_schemas
+from paddlecloud.client._inherited_env import inherited_env
 from paddlecloud.client.file_names import few, shown
 from paddlecloud.client.scan import git as scan_git
 from paddlecloud.client.scan.walk import scan as scanned
@@ -23,7 +24,6 @@ from paddlecloud.model.errors import (
     PaddleCloudError,
     Retry,
 )
-from paddlecloud.model.jobs.param_checks import INHERITED_NAMES
 from paddlecloud.model.jobs.params import MAX_REQUIREMENTS_BYTES, directory_of, parse_parameters
 from paddlecloud.net import retry
 
@@ -75,7 +75,7 @@ def submit(
     bytes that were uploaded, `skipped` with those that had arrived before, and `accepted` with the
     job before anything else is reported. `scan_progress` counts what was read of the directory.
     """
-    spec, directory = _spec(client, parameters)
+    spec, directory = _spec(client, parameters, note)
     one = Submit(client, spec, progress, note, scan_progress, accepted, skipped)
     return one.of_known_files() if directory is None else one.of_directory(directory)
 
@@ -296,7 +296,9 @@ def _report_changes(found: Scan, note: Note) -> None:
         note("files_changed_since", paths=few(changed))
 
 
-def _spec(client: Client, parameters: Mapping[str, Any]) -> tuple[dict[str, object], str | None]:
+def _spec(
+    client: Client, parameters: Mapping[str, Any], note: Note
+) -> tuple[dict[str, object], str | None]:
     """The wire spec, and the directory that has to be scanned for it."""
     raw = dict(parameters)
     snapshot = raw.pop("snapshot", None)
@@ -308,9 +310,9 @@ def _spec(client: Client, parameters: Mapping[str, Any]) -> tuple[dict[str, obje
     spec = parse_parameters(raw)
     if client.config.embedded:
         # With these `python` and `paddlecloud` in the job are the submitter's own.
-        environ = {**client.environ, HOME: client.config.home}
-        found = {name: environ[name] for name in INHERITED_NAMES if environ.get(name)}
-        spec["inherited_env"] = {k: value for k, value in found.items() if value.isprintable()}
+        spec["inherited_env"], changed = inherited_env({**client.environ, HOME: client.config.home})
+        if changed is not None:
+            note("job_python_changed" if changed["python"] else "job_python_none", **changed)
     if snapshot is not None:
         return spec | {"snapshot": snapshot}, None
     return spec, directory_of(raw)

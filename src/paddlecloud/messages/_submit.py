@@ -241,6 +241,18 @@ SUBMIT_TEXTS: dict[str, tuple[str, str]] = {
         "none of the pools {pools} accepts job_type={job_type}; use one of: {types}",
         "{pools} 中没有资源池接受 job_type={job_type}，可选：{types}",
     ),
+    "job_python_changed": (
+        "the job's Python is {python}: {own} belongs to PaddleCloud. If your packages are "
+        "elsewhere, activate their environment before submit_job",
+        "任务使用的 Python 为 {python}：{own} 是 PaddleCloud 自己的环境。"
+        "如果您的依赖包在其他环境中，请先激活该环境再提交",
+    ),
+    "job_python_none": (
+        "the job finds no python3: {own} belongs to PaddleCloud, and PATH has no other. "
+        "Activate the environment of your packages before submit_job",
+        "任务找不到 python3：{own} 是 PaddleCloud 自己的环境，PATH 中没有其他 Python。"
+        "请先激活您的依赖包所在的环境再提交",
+    ),
     "note_job_type_cpu": (
         "job_type is not given and no machine has a GPU: the job runs as job_type=cpu",
         "未指定 job_type 且没有带 GPU 的机器：任务按 job_type=cpu 运行",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -45,7 +44,7 @@ def test_the_environment_is_the_documented_one(person: Person) -> None:
         "PADDLECLOUD_WORKER": "trainer-0",
         "HOME": str(person.here),
         "PADDLECLOUD_HOME": str(person.home),
-        "PATH": os.environ["PATH"],
+        "PATH": person.environ()["PATH"],
     }
     assert {name: env.get(name) for name in table} == table
     assert env["PADDLE_PORT"].isdigit()
@@ -61,6 +60,19 @@ def test_the_environment_is_the_documented_one(person: Person) -> None:
     assert not {"PADDLECLOUD_LANG", "PADDLECLOUD_CONFIG"} & set(env)
     secrets = (person.home / "server" / "credentials.json").read_text()
     assert not any(len(value) > 20 and value in secrets for value in env.values())
+
+
+def test_a_job_gets_the_python_of_its_person_and_never_ours(person: Person, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "python3").write_text("#!/bin/sh\necho this is mine\n")
+    (own / "python3").chmod(0o755)
+    ours = Path(sys.prefix)
+    path = f"{ours}/bin:{own}:/usr/bin:/bin"
+    words = ("submit_job", f"--files={own}", "--job_type=cpu", "--start_cmd=python3", "--json")
+    done = person.types(*words, PATH=path, VIRTUAL_ENV=str(ours / "elsewhere"))
+    assert f"the job's Python is {own}/python3: {ours} belongs to PaddleCloud" in done.err
+    assert logged(person, done.json["job_id"]) == "this is mine\n"
 
 
 def test_the_published_examples_find_their_data(person: Person, tmp_path: Path) -> None:
