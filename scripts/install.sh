@@ -101,37 +101,9 @@ drop_scripts_that_name_the_old_place() {
 write_configuration() {
     conf=$target/conf/client.conf
     [ ! -e "$conf" ] || return 0
-    cat >"$conf" <<'CONF'
-// 免费使用时需要配置该部分的内容
-// 请先执行paddlecloud gen_token --email=xxxx@baidu.com，将收到的邮件内容填入下面对应的部分即可
-// user_id：用户id，是用户的唯一身份表示
-// ak：Access Key
-// sk: Secret Key
-[main]
-debug = 0
-user_id =
-ak =
-sk =
-
-// 服务器地址；host 留空时使用本机自带的服务器，无需任何配置
-// The address of your server; with an empty host the embedded server of this machine is used
-[openapi]
-host =
-port =
-
-// 付费使用时需要配置该部分的内容
-// 请先在百度云实名认证并开通BCC权限，从百度云控制台获取ak/sk
-[bcc]
-host = bcc.bj.baidubce.com
-ak =
-sk =
-
-// 配置自己的百度云bos信息，一般情况下该ak/sk跟上面BCC的ak/sk保持一致
-[bos]
-host = bj.bcebos.com
-ak =
-sk =
-CONF
+    "$target/venv/$(scripts_of "$target/venv")/python" -I -c \
+        'from paddlecloud.client.config.template import documented_file; print(end=documented_file())' \
+        >"$conf"
     chmod 600 "$conf"
 }
 

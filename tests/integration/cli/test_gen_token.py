@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from paddlecloud.client import local_server
+from paddlecloud.client.config.template import documented_file
 from tests.integration.cli.person import PROGRAM, WAIT, Person, until
 from tests.integration.server.mail_world import mails_to
 from tests.integration.server.process import ServerProcess
@@ -167,6 +168,37 @@ def test_keys_of_the_environment_win_and_that_is_told(team: Team, person: Person
     assert "PADDLECLOUD_AK also holds keys" in err.decode()
 
 
+@pytest.mark.parametrize(
+    "words", [(), ("--email=",), ("--email=nonsense",), ("--email=张 三@163.com",)]
+)
+def test_the_embedded_server_needs_an_address_too(
+    newcomer: Callable[[str], Person], words: tuple[str, ...]
+) -> None:
+    person = newcomer("home")
+    done = person.types("gen_token", *words)
+    assert (done.code, done.out, conf(person).exists()) == (2, "", False)
+    assert "paddlecloud gen_token --email=your_name@163.com" in done.err or (
+        f"{words[0].removeprefix('--email=')} is not a valid mail address" in done.err
+    )
+    assert not local_server.is_alive(str(person.home)), "for that no server is needed"
+
+
+def test_a_first_token_writes_the_whole_documented_file(team: Team, person: Person) -> None:
+    conf(person).unlink()
+    host = {"PADDLECLOUD_HOST": f"http://127.0.0.1:{team.process.port}"}
+    with piped(person, "gen_token", "--email=gil@example.com", **host) as process:
+        ak, sk = team.keys_for("gil@example.com")
+        _, err = process.communicate(f"{ak}\n{sk}\n".encode(), timeout=WAIT)
+    assert process.returncode == 0, err
+    port = team.process.port
+    filled = {"user_id =": "user_id = gil", "ak =": f"ak = {ak}", "sk =": f"sk = {sk}"}
+    want = documented_file("127.0.0.1", str(port))
+    for empty, line in filled.items():
+        want = want.replace(f"\n{empty}\n", f"\n{line}\n", 1)
+    assert conf(person).read_text() == want
+    assert person.types("token", "list").code == 0, "the file alone names server and keys"
+
+
 def test_the_private_server_hands_out_keys_at_once(newcomer: Callable[[str], Person]) -> None:
     person = newcomer("home")
     person.home.mkdir()
@@ -180,7 +212,7 @@ def test_the_private_server_hands_out_keys_at_once(newcomer: Callable[[str], Per
     assert local_server.is_alive(str(person.home))
     names = {row["ak"]: row["name"] for row in person.types("token", "list", "--json").json}
     assert names[ak[1]] == "gen_token"
-    asked = person.types("gen_token", "--json")
+    asked = person.types("gen_token", "--email=张三@163.com", "--json")
     assert (asked.code, asked.json["path"]) == (0, str(conf(person)))
 
 

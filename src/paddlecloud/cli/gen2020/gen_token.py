@@ -7,9 +7,13 @@ The lines of the dialogue are those of the original documents, which scripts and
 
 from __future__ import annotations
 
+import os
 import sys
 
 from paddlecloud.cli.parser import TEXT, Command, Option
+from paddlecloud.client.config.ini_file import write_main
+from paddlecloud.client.config.template import documented_file
+from paddlecloud.model.email_address import canonical
 from paddlecloud.model.errors import Invalid, Refused, Unauthenticated
 
 TYPE_CHECKING = False
@@ -24,16 +28,23 @@ NAME = "gen_token"
 
 
 def run(args: Args, context: Context) -> int:
+    if not args["email"]:
+        raise Invalid("email_missing")
+    canonical(args["email"])
     if context.config.embedded:  # it belongs to the caller, and hands the pair out at once
         _print(context, "create_token...")
         made = context.client.create_token(name=NAME)
         user_id, ak, sk = made["user_id"], made["ak"], made["sk"]
     else:
-        user_id, ak, sk = _mailed(args, context)
-    from paddlecloud.client.config.ini_file import write_main  # noqa: PLC0415 - only now it is needed
-
+        user_id, ak, sk = _mailed(args["email"], context)
     config = context.config
-    write_main(config.save_path, user_id, ak, sk)
+    if config.embedded:
+        template = documented_file()
+    else:
+        # One in a file is relative to that file, and this one is about to be in a file.
+        ca_file = os.path.abspath(config.ca_file) if config.ca_file else ""  # noqa: PTH100 - as in resolve
+        template = documented_file(config.host, str(config.port), config.scheme, ca_file)
+    write_main(config.save_path, user_id, ak, sk, template)
     _print(context, "create_token done")
     if config.values["main.ak"].rank > 1:
         context.out.say("gen_token_shadowed", origin=config.values["main.ak"].origin)
@@ -44,10 +55,7 @@ def run(args: Args, context: Context) -> int:
     return 0
 
 
-def _mailed(args: Args, context: Context) -> Keys:
-    email = args["email"]
-    if not email:
-        raise Invalid("email_missing")
+def _mailed(email: str, context: Context) -> Keys:
     _print(context, "create_token...")
     answer = context.client.gen_token(email)
     if context.out.errors_on_terminal:
@@ -130,14 +138,16 @@ COMMANDS = (
         "gen_token",
         run,
         (
-            "Get a pair of keys and keep it in client.conf. A team server mails the pair to your "
-            "address and it is pasted here; the embedded server hands it out at once.",
-            "申请一对密钥并写入 client.conf。团队服务器会将密钥发到邮箱，粘贴后生效；"
-            "本机服务器直接生成。",
+            "Get a pair of keys and keep it in client.conf; if there is none, one is made with all "
+            "sections. A team server mails the pair to your address and it is pasted here; the "
+            "embedded server hands it out at once.",
+            "申请一对密钥并写入 client.conf；没有该文件时生成包含全部配置项的文件。"
+            "团队服务器会将密钥发到邮箱，粘贴后生效；本机服务器直接生成。",
         ),
         options=(
             Option(
                 "email", TEXT, ("your mail address", "您的邮箱地址"), metavar="ADDRESS",
+                required=True,
             ),
         ),
         examples=("paddlecloud gen_token --email=your_name@163.com",),

@@ -41,8 +41,8 @@ def parse(
     return found, warnings
 
 
-def write_main(path: str, user_id: str, ak: str, sk: str) -> None:
-    """Set the keys of [main] in a file, or create it; every other byte of it stays.
+def write_main(path: str, user_id: str, ak: str, sk: str, template: str = "") -> None:
+    """Set the keys of [main] in a file, or create it from `template`; every other byte stays.
 
     The file is replaced in one step and readable by its owner only.
     """
@@ -53,7 +53,7 @@ def write_main(path: str, user_id: str, ak: str, sk: str) -> None:
         if not bare or _uncomment(f" {value}") != f" {value}":
             raise ConfigError("config_value", path=path, name=f"main.{name}")
     opened = read_file(path)
-    data = opened[0] if opened else b""
+    data = opened[0] if opened else template.encode()
     mark = _BOM if data.startswith(_BOM) else b""
     text = _with_main(_decode(data, path), wanted, path)
     _replace(path, mark + text.encode())
