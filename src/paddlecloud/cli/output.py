@@ -97,6 +97,14 @@ class Output:
     def text(self, code: str, /, **params: object) -> str:
         return say(code, self.lang, **params)
 
+    def confirm(self, question: str) -> bool:
+        """Whether the person at the terminal says yes; no, if nobody can be asked."""
+        if not (self.errors_on_terminal and _is_terminal(sys.stdin)):
+            return False
+        self.status.draw("")
+        _put(question)
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+
     def error(self, text: str) -> None:
         self.message(self.paint_error(text, "red"))
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from paddlecloud.client.sdk import Client
-    from paddlecloud.client.submit import Note
+    from paddlecloud.client.submit import Confirm, Note
 
 _NAMES = frozenset(parameter.name for parameter in PARAMETERS) - LOCAL
 #: What follows from another parameter unless it is named: of the first job it is the answer, and
@@ -33,14 +33,19 @@ _KEPT = ("snapshot", "directory", "inherited_env", "git")
 
 
 def rerun(
-    client: Client, job_id: str, changes: Mapping[str, Any], **callbacks: Any
+    client: Client,
+    job_id: str,
+    changes: Mapping[str, Any],
+    confirm: Confirm | None = None,
+    **callbacks: Any,
 ) -> dict[str, Any]:
     """The server's answer to the new job: `job` and `notes`.
 
     `changes` are parameters of submit_job; `env` is added to what the first job had. `unset` names
     variables that it does not get, and parameters that are as if they had not been given. With
     `files` the new job gets that directory instead; otherwise its record has what the files of
-    the first one differed in from their commit. `callbacks` are those of `submit.submit`.
+    the first one differed in from their commit. `confirm` and `callbacks` are those of
+    `submit.submit`.
     """
     changes = {ALIASES.get(name, name): value for name, value in changes.items()}
     if changes.get("files") == "":
@@ -48,7 +53,7 @@ def rerun(
     asked = client.transport.get(f"/jobs/{job_id}/spec", schema=response_schemas.SPEC)["spec"]
     wanted = parameters(asked, changes)
     if changes.get("files"):
-        return _with_files(client, wanted, changes, callbacks)
+        return _with_files(client, wanted, changes, {**callbacks, "confirm": confirm})
     if changes.get("requirements"):
         wanted["requirements"] = requirements_of(changes["requirements"])
     spec = parse_parameters({**wanted, "files": "."})

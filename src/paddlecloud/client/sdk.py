@@ -129,18 +129,40 @@ class Client:
         self.waiting_noted = False
         self.transport = Transport(self._find, config.lang, trace, config.proxies)
 
-    def submit_job(self, **parameters: Any) -> Job:
+    def submit_job(
+        self,
+        *,
+        job_file: str | os.PathLike[str] | None = None,
+        yes: bool = False,
+        **parameters: Any,
+    ) -> Job:
         """Submit a job; the parameters are those of `paddlecloud submit_job`.
 
         `files` is a directory; `snapshot` may name one that was submitted before. A submit that
         was repeated because the network failed is still one job; an error with the code
         "submit_unanswered" means that there may be one. `notes` of the result is what the server
-        decided by itself.
+        decided by itself. `job_file` is a TOML file with parameters; those given here win. A whole
+        home or disk as `files` needs `yes=True`.
         """
         from paddlecloud.client import submit  # noqa: PLC0415 - only submitting needs it
 
-        answer = submit.submit(self, parameters, **self._callbacks())
+        asked = _with_job_file(parameters, job_file)
+        answer = submit.submit(self, asked, confirm=_answering(yes), **self._callbacks())
         return Job({**answer["job"], "notes": answer["notes"]})
+
+    def dry_run(
+        self,
+        *,
+        job_file: str | os.PathLike[str] | None = None,
+        yes: bool = False,
+        **parameters: Any,
+    ) -> dict[str, Any]:
+        """What `submit_job` with these parameters would send (`files`) and start (`plan`, `job`),
+        without doing so. `accepted` is False if it would be refused; `refused` has the errors."""
+        from paddlecloud.client import submit  # noqa: PLC0415 - only submitting needs it
+
+        asked = _with_job_file(parameters, job_file)
+        return submit.dry_run(self, asked, confirm=_answering(yes))
 
     def rerun(self, job_id: str, **changes: Any) -> Job:
         """Submit a job again with the same files; `changes` are parameters of `submit_job`.
@@ -416,6 +438,21 @@ class Client:
         return local_server.ensure(
             config.home, self.environ, self.note, wake=wake, lang=config.lang
         )
+
+
+def _with_job_file(
+    parameters: Mapping[str, Any], path: str | os.PathLike[str] | None
+) -> Mapping[str, Any]:
+    if path is None:
+        return parameters
+    from paddlecloud.client import job_file  # noqa: PLC0415 - few submits need it
+
+    given = {name: value for name, value in parameters.items() if value is not None}
+    return job_file.merged(path, given)
+
+
+def _answering(yes: bool) -> Callable[[str, str], bool]:
+    return lambda _code, _path: yes
 
 
 def _quota_of(user: str | None) -> str:

@@ -14,8 +14,9 @@ from paddlecloud.client._inherited_env import inherited_env
 from paddlecloud.client.file_names import few, shown
 from paddlecloud.client.scan import git as scan_git
 from paddlecloud.client.scan.walk import scan as scanned
-from paddlecloud.client.upload.blobs import ignore_note, upload
+from paddlecloud.client.upload.blobs import ignore_note, missing_blobs, upload
 from paddlecloud.client.upload.local_handoff import LocalHandoff
+from paddlecloud.messages import render
 from paddlecloud.model.errors import (
     Conflict,
     Internal,
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from paddlecloud.client.upload.blobs import Progress
 
     Note = Callable[..., None]
+    Confirm = Callable[[str, str], bool]
+    """Asks the user by a code of `messages` and a path."""
     Accepted = Callable[[Mapping[str, Any]], None]
     """Called with the new job."""
 
@@ -68,16 +71,62 @@ def submit(
     scan_progress: ScanProgress | None = None,
     accepted: Accepted | None = None,
     skipped: Progress | None = None,
+    confirm: Confirm | None = None,
 ) -> dict[str, Any]:
     """The server's answer: `job` and `notes`. Invalid before anything is sent if a rule is broken.
 
     `note(code, **params)` is called with what was found, left out or changed, `progress` with the
     bytes that were uploaded, `skipped` with those that had arrived before, and `accepted` with the
     job before anything else is reported. `scan_progress` counts what was read of the directory.
+    `confirm(code, path)` is asked before a whole home or disk is read; without it that is refused.
     """
     spec, directory = _spec(client, parameters, note)
+    if directory is not None:
+        _confirm_directory(client, directory, confirm)
     one = Submit(client, spec, progress, note, scan_progress, accepted, skipped)
     return one.of_known_files() if directory is None else one.of_directory(directory)
+
+
+def dry_run(
+    client: Client,
+    parameters: Mapping[str, Any],
+    scan_progress: ScanProgress | None = None,
+    confirm: Confirm | None = None,
+) -> dict[str, Any]:
+    """What a submit would send and start, and `refused`: the errors it would end with. Nothing is
+    stored or uploaded. Invalid if a parameter is wrong."""
+    notes: list[str] = []
+
+    def note(code: str, **params: object) -> None:
+        notes.append(render(code, params, client.config.lang))
+
+    spec, directory = _spec(client, parameters, note)
+    if directory is not None:
+        _confirm_directory(client, directory, confirm)
+    refused: list[PaddleCloudError] = []
+    files = plan = None
+    try:
+        one = Submit(client, spec, scan_progress=scan_progress)
+        answer = one.plan(has_files=directory is not None)
+        plan = answer.get("plan")
+        notes += answer.get("notes") or ()
+    except Retry:
+        raise
+    except PaddleCloudError as error:
+        refused.append(error)
+    try:
+        if directory is not None:
+            files = _dry_files(client, spec, directory, scan_progress)
+    except Retry:
+        raise
+    except PaddleCloudError as error:
+        refused.append(error)
+    named = ("job_name", "start_cmd", "wall_time", "env", "requirements", "inherited_env")
+    job: dict[str, Any] = {name: spec[name] for name in named}
+    job["inherited_env"] = sorted(job["inherited_env"])
+    errors = [error.to_wire(client.config.lang) for error in refused]
+    found = {"accepted": not refused, "files": files, "job": job, "plan": plan}
+    return {**found, "notes": notes, "refused": errors}
 
 
 class Submit:
@@ -137,6 +186,12 @@ class Submit:
                 self._note("files_read_again", path=path)
         raise AssertionError("the last attempt returns or raises")
 
+    def plan(self, *, has_files: bool) -> Mapping[str, Any]:
+        """What the server answers about a job that is not submitted. Raises what it would refuse
+        it for."""
+        files = {"snapshot": NO_SNAPSHOT} if has_files and not self._keys else {}
+        return self._with_keys(lambda: self._asked(_request({**self._spec, **files})))
+
     def _to_bucket(self, directory: str) -> dict[str, Any]:
         """Upload the directory into the user's bucket; the job gets all files that are there."""
         from paddlecloud.client.upload import user_bucket  # noqa: PLC0415 - few jobs need it
@@ -192,6 +247,7 @@ class Submit:
             directory,
             now=time(),
             home=self._client.config.home,
+            outside_links=self._client.config.embedded,
             handoff=handoff,
             scan_progress=self._scan_progress,
             before_much=None if self._is_validated else validate,
@@ -203,15 +259,8 @@ class Submit:
         If the answer is lost the submit continues, because the job itself is checked again. An
         older server does not know the route.
         """
-        asked = {name: value for name, value in request.items() if name != "diff"} | self._keys
         try:
-            answer = self._client.transport.post(
-                "/jobs/validate",
-                asked,
-                schema=response_schemas.VALIDATED,
-                idempotent=True,
-                policy=retry.IMMEDIATE,
-            )
+            answer = self._asked(request)
         except NotFound as error:
             if error.code != "route_unknown":
                 raise
@@ -222,6 +271,16 @@ class Submit:
             return False
         self._is_validated = True
         return bool(answer["has_files"])
+
+    def _asked(self, request: Mapping[str, object]) -> dict[str, Any]:
+        asked = {name: value for name, value in request.items() if name != "diff"} | self._keys
+        return self._client.transport.post(
+            "/jobs/validate",
+            asked,
+            schema=response_schemas.VALIDATED,
+            idempotent=True,
+            policy=retry.IMMEDIATE,
+        )
 
     def _request_for(self, found: Scan, **more: object) -> dict[str, object]:
         """The request, with the commit and the changes that git reports."""
@@ -294,6 +353,48 @@ def _report_changes(found: Scan, note: Note) -> None:
     changed = found.changed()
     if changed:
         note("files_changed_since", paths=few(changed))
+
+
+def _confirm_directory(client: Client, directory: str, confirm: Confirm | None) -> None:
+    """Invalid for a whole disk or home (or what is above it) that the user did not confirm."""
+    try:
+        root = os.path.realpath(directory)
+    except ValueError:  # a name that no file can have; the scan refuses it
+        return
+    home = client.environ.get("HOME") or client.environ.get("USERPROFILE") or ""
+    if os.path.dirname(root) == root:  # noqa: PTH120 - pathlib costs 8 ms
+        code = "files_whole_disk"
+    elif home and f"{os.path.realpath(home)}{os.sep}".startswith(f"{root}{os.sep}"):
+        code = "files_whole_home"
+    else:
+        return
+    if confirm is None or not confirm(code, shown(root)):
+        raise Invalid(code, path=shown(root))
+
+
+def _dry_files(
+    client: Client, spec: Mapping[str, object], directory: str, scan_progress: ScanProgress | None
+) -> dict[str, Any]:
+    """What a directory holds, and what of it would be uploaded."""
+    config = client.config
+    found = scanned(
+        directory,
+        now=time(),
+        home=config.home,
+        outside_links=config.embedded,
+        scan_progress=scan_progress,
+    )
+    missing = missing_blobs(client.transport, found) if spec["public_bos"] else None
+    return {
+        "directory": shown(found.root),
+        "count": sum(1 for row in found.entries if row[1] == "file"),
+        "bytes": found.bytes,
+        # Of a bucket that is not known before its files are listed.
+        "new_files": None if missing is None else len(missing),
+        "new_bytes": None if missing is None else sum(found.sources[sha][1] for sha in missing),
+        "ignored": {rule: sorted(map(shown, paths)) for rule, paths in found.skipped.items()},
+        "notes": [render(code, params, config.lang) for code, params in found.notes],
+    }
 
 
 def _spec(

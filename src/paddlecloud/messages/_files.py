@@ -70,16 +70,46 @@ FILE_TEXTS: dict[str, tuple[str, str]] = {
         "holds your code",
         "--files：{path} 是指向 {target} 的链接，但目标不存在，请指定存放代码的目录",
     ),
+    "files_link_gone": (
+        "links that lead out of the directory to nothing, which are broken in the job: {links}",
+        "以下链接指向提交目录之外且目标不存在，在任务中无效：{links}",
+    ),
+    "files_link_out": (
+        "links that lead out of the directory are kept; the job reads and writes what is there: "
+        "{links}",
+        "以下链接指向提交目录之外，已原样保留，任务将直接读写目标内容：{links}",
+    ),
     "files_link_outside": (
-        'the link "{path}" points to "{target}" outside the submitted directory; copy the '
-        "file into the directory, remove the link, or list it in {rules}",
-        "链接“{path}”指向“{target}”，不在提交目录之内，请把文件复制进目录、删除该链接，"
-        "或将它写入 {rules}",
+        'the link "{path}" points to "{target}" outside the submitted directory, which the '
+        "machines of this server do not have; copy the data into the directory that --files "
+        "names, or put it on storage that the machines share (PFS) and read it there; if the "
+        "job does not need it, list the link in {rules}",
+        "链接“{path}”指向“{target}”，不在提交目录之内，服务器的机器上没有这些内容；"
+        "请把数据复制到 --files 指定的目录中，或放到各机器共享的存储（PFS）上读取；"
+        "任务不需要时，请将该链接写入 {rules}",
     ),
     "files_link_whole": (
         'the link "{path}" points to the submitted directory itself, an endless recursion; '
         "remove the link, or list it in {rules}",
         "链接“{path}”指向提交目录本身，目录会无限包含自身，请删除该链接，或写入 {rules}",
+    ),
+    "files_confirm_disk": (
+        "--files={path} is a whole disk; read and submit all of it? [y/N]",
+        "--files={path} 是整个磁盘，确定要读取并提交其全部内容吗？[y/N]",
+    ),
+    "files_confirm_home": (
+        "--files={path} holds your whole home directory; read and submit all of it? [y/N]",
+        "--files={path} 包含整个主目录，确定要读取并提交其全部内容吗？[y/N]",
+    ),
+    "files_whole_disk": (
+        "--files={path} is a whole disk; give the directory that holds your code, or add --yes "
+        "to submit all of it",
+        "--files={path} 是整个磁盘；请指定存放代码的目录，确需提交全部内容请加 --yes",
+    ),
+    "files_whole_home": (
+        "--files={path} holds your whole home directory; give the directory that holds your "
+        "code, or add --yes to submit all of it",
+        "--files={path} 包含整个主目录；请指定存放代码的目录，确需提交全部内容请加 --yes",
     ),
     "files_missing": (
         "--files: directory {path} does not exist; give the directory that holds your code",

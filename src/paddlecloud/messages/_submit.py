@@ -103,6 +103,31 @@ SUBMIT_TEXTS: dict[str, tuple[str, str]] = {
         "{name} is {value}; it must be one of: {choices}",
         "{name} 的值为 {value}，可选值：{choices}",
     ),
+    "job_file_key": (
+        "{path}: {name} is not a parameter of submit_job; see submit_job --help",
+        "{path}：submit_job 没有参数 {name}，可用 submit_job --help 查看",
+    ),
+    "job_file_key_near": (
+        "{path}: {name} is not a parameter of submit_job; did you mean {near}?",
+        "{path}：submit_job 没有参数 {name}，您是否想用 {near}？",
+    ),
+    "job_file_key_twice": (
+        "{path}: {name} is given twice, the second time as {other}; give it once",
+        "{path}：{name} 给了两次（第二次写作 {other}），请只给一次",
+    ),
+    "job_file_long": (
+        "the job file {path} has more than {limit} bytes; give a TOML file with parameters of "
+        "submit_job",
+        "任务文件 {path} 超过 {limit} 字节，请指定写有 submit_job 参数的 TOML 文件",
+    ),
+    "job_file_syntax": (
+        "the job file {path} is not valid TOML: {reason}",
+        "任务文件 {path} 不是合法的 TOML：{reason}",
+    ),
+    "job_file_unreadable": (
+        "the job file {path} cannot be read: {reason}; check the path behind -f",
+        "无法读取任务文件 {path}：{reason}，请检查 -f 后的路径",
+    ),
     "param_integer": (
         "{name} is {value}; it must be a whole number",
         "{name} 的值为 {value}，应为整数",

@@ -146,8 +146,7 @@ FILES = tuple(
         ("none", ("none", "--files"), "directory that holds your code"),
         ("file.txt", ("file.txt", "--files"), "give the directory that holds it"),
         ("dangling", ("dangling", "--files"), "directory"),
-        ("leads-out", ("passwd", "/etc/passwd"), "copy the file into the directory"),
-        ("climbs-out", ("up", "../job"), "copy the file into the directory"),
+        ("holds-itself", ("again",), "remove the link"),
         ("foreign-name", ("caf",), "rename it"),
         ("backslash", ("a\\b",), "rename it"),
     )

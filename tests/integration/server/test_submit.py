@@ -7,6 +7,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -112,7 +113,9 @@ def test_a_job_is_validated_without_storing_anything(world: World) -> None:
     world.clock.move(hours=1)
     answer = world.user.post(VALIDATE, body)
     note = "job_type is not given and no machine has a GPU: the job runs as job_type=cpu"
-    assert answer == {"has_files": True, "notes": [note]}
+    trainer = {"role": "TRAINER", "count": 1, "cpu": 1.0, "memory": 0, "gpu": 0}
+    plan = {"job_type": "cpu", "pools": ["local"], "workers": [trainer]}
+    assert answer == {"has_files": True, "notes": [note], "plan": plan}
     assert world.deps.db.read(lambda tx: tx.all("select * from snapshots")) == before
     assert (world.count("jobs"), world.count("idempotency")) == (0, 0)
     asked = a_submit(spec | {"snapshot": NOWHERE})
@@ -368,3 +371,26 @@ def test_a_mistake_of_ours_is_logged_with_its_request(
     assert reply.status == 500
     line = f"request {reply.headers['x-request-id']}: GET /api/v1/jobs answered 500"
     assert any(line in record.getMessage() for record in caplog.records)
+
+
+def test_a_link_may_lead_out_only_where_jobs_run_beside_their_submitter(
+    make_world: MakeWorld,
+) -> None:
+    link = {"entries": [("data", "link", 0, "", 0, "/data/set")]}
+    world = make_world()
+    assert world.user.post("/api/v1/snapshots", link)["missing"] == []
+    world.close()
+    team = make_world(change=lambda settings: replace(settings, team=True))
+    reply = team.user.call("POST", "/api/v1/snapshots", body=link)
+    assert (reply.status, reply.code) == (400, "snapshot_link")
+
+
+def test_a_dry_run_of_files_stores_nothing(world: World) -> None:
+    text = b"new"
+    entry = ("new", "file", len(text), hashlib.sha256(text).hexdigest(), 0, "")
+    body = {"entries": [entry], "dry_run": 1}
+    before = world.count("snapshots")
+    assert world.user.post("/api/v1/snapshots", body)["missing"] == [entry[3]]
+    world.user.call("POST", "/api/v1/blobs", body=packed(text))
+    assert world.user.post("/api/v1/snapshots", body)["missing"] == []
+    assert world.count("snapshots") == before

@@ -52,7 +52,7 @@ COMMANDS = (
             "提交内置的大规模分类（PLSC）示例：zip 图片、标签文件、带间隔的 softmax。"
             "支持 submit_job 的全部参数，任务的 Python 中需要安装 PaddlePaddle。",
         ),
-        options=_OPTIONS,
+        options=(*_OPTIONS, submit_job.DRY_RUN, submit_job.YES),
         examples=(
             "paddlecloud plsc",
             "paddlecloud plsc --watch_mode=1",

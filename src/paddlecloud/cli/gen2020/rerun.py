@@ -49,7 +49,7 @@ COMMANDS = (
             "--unset 取消其中的变量或某个参数。",
         ),
         operand="job_id",
-        options=(JOB_ID, *_OPTIONS, _UNSET),
+        options=(JOB_ID, *_OPTIONS, _UNSET, submit_job.YES),
         examples=(
             "paddlecloud rerun job-338745e5caa42a1537955e41d6f1ce33",
             "paddlecloud rerun job-338745e5caa42a1537955e41d6f1ce33 --env EPOCHS=20 --memory=16G",

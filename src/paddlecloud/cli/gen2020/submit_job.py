@@ -7,7 +7,7 @@ them, so that the SDK and a hand-made request meet the same rules.
 from __future__ import annotations
 
 from paddlecloud.cli import job_status
-from paddlecloud.cli.parser import LIST, TEXT, Command, Option
+from paddlecloud.cli.parser import FLAG, LIST, TEXT, Command, Option
 from paddlecloud.cli.progress import ScanStatusLine, shows
 from paddlecloud.client import submit as client_submit
 from paddlecloud.client.scan.walk import ScanProgress
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 
 def run(args: Args, context: Context) -> int:
+    if args["dry_run"]:
+        return _dry_run(args, context)
     return submitted(
         args,
         context,
@@ -38,10 +40,10 @@ def submitted(args: Args, context: Context, submit: Callable[..., dict[str, Any]
     """Submit a job with the given parameters by `submit`; print its id, and follow it if that is
     wanted."""
     out = context.out
-    given = {p.name: args[p.name] for p in PARAMETERS if args[p.name] not in (None, [])}
+    given = parameters_of(args)
     try:
         with _SubmitProgress(out) as progress:
-            answer = submit(given, **progress.callbacks)
+            answer = submit(given, confirm=_confirming(args, out), **progress.callbacks)
         job, notes = Job(answer["job"]), answer["notes"]
         for note in notes:
             out.message(note)
@@ -55,7 +57,46 @@ def submitted(args: Args, context: Context, submit: Callable[..., dict[str, Any]
             raise
         out.say("watch_left", job_id=out.accepted)
         return job_status.INTERRUPTED
-    return job_status.follow(context.client, job, out) if given.get("watch_mode") == "1" else 0
+    watch = str(given.get("watch_mode")) in ("1", "True")
+    return job_status.follow(context.client, job, out) if watch else 0
+
+
+def parameters_of(args: Args) -> dict[str, Any]:
+    """What is given by flags and by a job file."""
+    given = {p.name: args[p.name] for p in PARAMETERS if args[p.name] not in (None, [])}
+    if args.get("job_file") is None:
+        return given
+    from paddlecloud.client import job_file  # noqa: PLC0415 - few submits need it
+
+    return job_file.merged(args["job_file"], given)
+
+
+def _confirming(args: Args, out: Output) -> Callable[[str, str], bool]:
+    """How a whole home or disk is confirmed: by --yes, else by a question on a terminal."""
+
+    def confirm(code: str, path: str) -> bool:
+        if args.get("yes"):
+            return True
+        return out.confirm(out.text(_QUESTIONS[code], path=path) + " ")
+
+    return confirm
+
+
+def _dry_run(args: Args, context: Context) -> int:
+    from paddlecloud.cli.gen2020 import _dry_run as printed  # noqa: PLC0415 - few calls need it
+
+    out = context.out
+    scan_progress = ScanProgress()
+    line = ScanStatusLine(out, scan_progress) if shows(out) else None
+    if line is not None:
+        line.start()
+    try:
+        how: dict[str, Any] = {"scan_progress": scan_progress, "confirm": _confirming(args, out)}
+        found = client_submit.dry_run(context.client, parameters_of(args), **how)
+    finally:
+        if line is not None:
+            line.stop()
+    return printed.show(out, found)
 
 
 class _SubmitProgress:
@@ -129,6 +170,7 @@ def _option(parameter: Parameter) -> Option:
     )
 
 
+_QUESTIONS = {"files_whole_disk": "files_confirm_disk", "files_whole_home": "files_confirm_home"}
 _ADVICE = ("submit_unsure", "upload_kept")
 _COMPLETED = {"path": "directory", "requirements": "file"}
 _METAVARS = {
@@ -147,6 +189,34 @@ _METAVARS = {
     "bos_url": "URL",
 }
 OPTIONS = tuple(_option(parameter) for parameter in PARAMETERS)
+YES = Option(
+    "yes",
+    FLAG,
+    (
+        "submit a whole home directory or disk without a question",
+        "提交整个主目录或磁盘时不再询问",
+    ),
+    short="y",
+)
+_JOB_FILE = Option(
+    "job_file",
+    TEXT,
+    (
+        "TOML file with these parameters; flags win over it",
+        "写有上述参数的 TOML 文件；命令行参数优先",
+    ),
+    metavar="FILE",
+    short="f",
+    completes="file",
+)
+DRY_RUN = Option(
+    "dry_run",
+    FLAG,
+    (
+        "print what would be sent and started, or refused, and do nothing",
+        "只显示将要发送和启动的内容，或会被拒绝的原因，不实际提交",
+    ),
+)
 
 COMMANDS = (
     Command(
@@ -156,7 +226,7 @@ COMMANDS = (
             "Run a command in a copy of a directory, and print the job's id.",
             "在集群上以指定目录的副本运行启动命令，并输出任务 ID。",
         ),
-        options=OPTIONS,
+        options=(*OPTIONS, _JOB_FILE, DRY_RUN, YES),
         examples=(
             'paddlecloud submit_job --files=job --start_cmd="sh run.sh"',
             'paddlecloud submit_job --files=job --start_cmd="sh run.sh" --watch_mode=1',
@@ -164,6 +234,7 @@ COMMANDS = (
             " --env EPOCHS=10",
             'paddlecloud submit_job --files=job --start_cmd="python train.py" --instance_count=2'
             " --distribute_job_type=NCCL2",
+            "paddlecloud submit_job -f job.toml --dry_run",
         ),
     ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from heapq import nlargest
 
 from paddlecloud.client.file_names import few, shown
@@ -57,6 +58,15 @@ def bare_links(links: Mapping[str, str], is_barred: Callable[[str], bool]) -> li
     for path, meant in sorted(links.items()):
         code = "files_link_never" if is_barred(meant) else "files_link_bare"
         found[code].append(f"{path} -> {meant}")
+    return [(code, {"links": few(named)}) for code, named in found.items() if named]
+
+
+def outside_links(links: Mapping[str, str]) -> list[Note]:
+    """Links that lead out of the directory, and are kept: what is there is not submitted."""
+    found: dict[str, list[str]] = {"files_link_out": [], "files_link_gone": []}
+    for path, target in sorted(links.items()):
+        code = "files_link_out" if os.path.exists(target) else "files_link_gone"  # noqa: PTH110 - as in walk
+        found[code].append(f"{path} -> {target}")
     return [(code, {"links": few(named)}) for code, named in found.items() if named]
 
 

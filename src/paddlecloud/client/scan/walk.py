@@ -78,7 +78,7 @@ class Scan:
 
     __slots__ = (
         *("bytes", "canonical", "directory", "entries", "id", "notes", "read", "root"),
-        "sources",
+        *("skipped", "sources"),
     )
 
     def __init__(self, root: str, walk: _Walk) -> None:
@@ -93,6 +93,8 @@ class Scan:
         self.bytes = sum(row[2] for row in self.entries)
         self.sources = walk.sources
         """By sha256, a file with that content."""
+        self.skipped: Mapping[str, list[str]] = walk.skipped
+        """By rule what it left out."""
         self.read = walk.read
         """By path what is known of each file."""
         self.notes: list[Note] = [
@@ -100,6 +102,7 @@ class Scan:
             *notices.left_out(walk.skipped),
             *notices.brought(walk.brought, self.entries),
             *notices.bare_links(walk.bare_links(), walk.is_barred),
+            *notices.outside_links(walk.outside),
         ]
         """Notices for the user: codes of `messages` with their values."""
 
@@ -135,6 +138,7 @@ def scan(
     *,
     now: float,
     home: str | None = None,
+    outside_links: bool = False,
     handoff: LocalHandoff | None = None,
     scan_progress: ScanProgress | None = None,
     before_much: Callable[[], None] | None = None,
@@ -143,9 +147,10 @@ def scan(
 
     `home` is PADDLECLOUD_HOME: it has the cache of digests, and is itself never submitted. Files
     newer than `now` (epoch seconds) are not cached. Links that lead out, names that not every
-    system can hold and unreadable files are refused by name. With `handoff` big files that have to
-    be read are copied for the server at the same time. `scan_progress` is updated while files are
-    read. `before_much` is called once if there is much to read, and what it raises ends the scan.
+    system can hold and unreadable files are refused by name; with `outside_links` such links are
+    kept, for a job on this machine. With `handoff` big files that have to be read are copied for
+    the server at the same time. `scan_progress` is updated while files are read. `before_much` is
+    called once if there is much to read, and what it raises ends the scan.
     """
     root = os.path.abspath(directory)
     if not os.path.lexists(root):
@@ -158,6 +163,7 @@ def scan(
     cache = Digests(root, home)
     settled = int((now - _RACY_SECONDS) * 1e9)
     walk = _Walk(root, cache.known, settled, os.path.abspath(home) if home else "")
+    walk.outside_links = outside_links
     walk.handoff = handoff
     walk.scan_progress = scan_progress or walk.scan_progress
     walk.before_much = before_much
@@ -184,6 +190,9 @@ class _Walk:
 
     def __init__(self, root: str, known: Mapping[str, Known], settled: int, home: str) -> None:
         self.root = root
+        self.outside_links = False
+        self.outside: dict[str, str] = {}
+        """By path the target of each link that leads out and is kept."""
         self.handoff: LocalHandoff | None = None
         self.scan_progress = ScanProgress()
         self.before_much: Callable[[], None] | None = None
@@ -433,15 +442,20 @@ class _Walk:
         end = self._resolver.end(path, target)
         if end == "":
             raise Invalid("files_link_whole", **self._named(path))
+        named = {**self._named(path), "target": shown(target)}
+        if end is None and not self.outside_links:
+            raise Invalid("files_link_outside", **named)
         if end is None:
-            raise Invalid("files_link_outside", **self._named(path), target=shown(target))
-        relative = self._resolver.relative(path, target, end)
-        reason = why_not(link_meaning(path, relative))
+            kept = self._resolver.outside(path, target)
+            reason = why_not(kept[1:])
+            self.outside[path] = kept
+        else:
+            kept = self._resolver.relative(path, target, end)
+            reason = why_not(link_meaning(path, kept))
+            self._links[path] = end
         if reason:
-            named = {**self._named(path), "target": shown(target)}
             raise Invalid("files_link_name", **named, reason=reason)
-        self.rows.append((path, "link", 0, "", 0, relative))
-        self._links[path] = end
+        self.rows.append((path, "link", 0, "", 0, kept))
 
     def _named(self, path: str) -> dict[str, str]:
         """A link that is refused, and where a rule against it belongs."""
@@ -521,6 +535,13 @@ class LinkResolver:
             return ""
         inside = end.startswith(self._inside)
         return end.removeprefix(self._inside).replace(os.sep, "/") if inside else None
+
+    def outside(self, path: str, target: str) -> str:
+        """The absolute path of a link that leads out: as written if that is absolute and goes
+        nowhere up, so that the link follows what is changed there."""
+        if target.startswith("/") and ".." not in target.split("/"):
+            return os.path.abspath(target)
+        return os.path.realpath(os.path.join(self._inside, os.path.dirname(path), target))
 
     def relative(self, path: str, target: str, end: str) -> str:
         """The target of a link; as written if that is valid in a copy of the directory, too."""

@@ -67,6 +67,13 @@ def upload(
     resume(_Upload(transport, scan, handoff, counter).attempt, counter, note)
 
 
+def missing_blobs(transport: Transport, scan: Scan) -> list[str]:
+    """The digests that an upload would send. The server stores nothing for it."""
+    from paddlecloud.transfer.resume import Progress  # noqa: PLC0415 - as above
+
+    return _Upload(transport, scan, None, Progress(None, None), dry_run=True).missing()
+
+
 def pack(sources: Mapping[str, Source], wanted: Iterable[str]) -> bytes:
     """Some blobs as one body: `[32 bytes sha256][8 bytes length][bytes]` for each.
 
@@ -98,13 +105,16 @@ class _Upload:
         scan: Scan,
         handoff: LocalHandoff | None,
         progress: Counter,
+        *,
+        dry_run: bool = False,
     ) -> None:
         self._transport = transport
         self._sources = scan.sources
         self._handing = handoff
         self._progress = progress
         self._connections: PresignedConnections | None = None
-        self._manifest = b'{"entries":' + scan.canonical.encode() + b"}"
+        head = b'{"dry_run":1,"entries":' if dry_run else b'{"entries":'
+        self._manifest = head + scan.canonical.encode() + b"}"
         self._how: dict[str, Any] = {"schema": response_schemas.MISSING, "most": MAX_LISTING}
         if len(self._manifest) >= LONG:
             from zlib import compress  # noqa: PLC0415 - only many files need it
@@ -115,16 +125,16 @@ class _Upload:
     def attempt(self) -> None:
         """Send all that is missing. A server may have lost some again when it is asked the second
         time (a clean-up, a damaged store): Retry."""
-        missing = self._missing()
+        missing = self.missing()
         if not missing:
             return
         self._send(missing)
-        missing = self._missing()
+        missing = self.missing()
         if missing:
             path = shown(self._sources[missing[0]][0])
             raise Retry("upload_unfinished", files=len(missing), path=path)
 
-    def _missing(self) -> list[str]:
+    def missing(self) -> list[str]:
         post = self._transport.post
         missing: list[str] = post("/snapshots", self._manifest, idempotent=True, **self._how)[
             "missing"

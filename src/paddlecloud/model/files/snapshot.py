@@ -43,7 +43,8 @@ class Entry:
     sha256: str = ""
     executable: bool = False
     target: str = ""
-    """Where a link points, relative to its own directory and inside the snapshot."""
+    """Where a link points: relative to its own directory and inside the snapshot, or absolute,
+    where jobs run on the machine of their submitter."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,10 +63,11 @@ class Snapshot:
         return {e.sha256: e.size for e in self.entries if e.kind is EntryKind.FILE}
 
 
-def snapshot_of(entries: Iterable[Entry]) -> Snapshot:
-    """The snapshot of these entries. Invalid for unsafe paths, duplicates, links that leave it."""
+def snapshot_of(entries: Iterable[Entry], *, outside_links: bool = False) -> Snapshot:
+    """The snapshot of these entries. Invalid for unsafe paths, duplicates, and links that leave it,
+    unless they may (`check_link`)."""
     ordered = tuple(sorted(entries, key=lambda entry: entry.path))
-    _check(ordered)
+    _check(ordered, outside_links=outside_links)
     digest = hashlib.sha256(canonical_json(ordered).encode()).hexdigest()
     return Snapshot(id=f"sha256:{digest}", entries=ordered)
 
@@ -86,7 +88,7 @@ def check_path(path: str, *, below: bool = False) -> None:
         raise Invalid("path_deep", path=_shown(path), depth=depth, limit=MAX_DEPTH)
 
 
-def _check(entries: tuple[Entry, ...]) -> None:
+def _check(entries: tuple[Entry, ...], *, outside_links: bool) -> None:
     kinds: dict[str, EntryKind] = {}
     for entry in entries:
         _check_text(entry.path, entry.path)
@@ -96,7 +98,7 @@ def _check(entries: tuple[Entry, ...]) -> None:
             raise Invalid("snapshot_name_twice", path=entry.path)
         kinds[entry.path] = entry.kind
         if entry.kind is EntryKind.LINK:
-            check_path(resolve_link(entry.path, entry.target), below=True)
+            check_link(entry.path, entry.target, outside=outside_links)
     _check_contents(entry for entry in entries if entry.kind is EntryKind.FILE)
     for path in kinds:
         above = path.rpartition("/")[0]
@@ -137,6 +139,13 @@ def _too_long(path: str) -> Invalid:
 def _shown(path: str) -> str:
     """The path for messages: encodable and not too long."""
     return path[:200].encode("utf-8", "backslashreplace").decode()
+
+
+def check_link(path: str, target: str, *, outside: bool = False) -> None:
+    """Invalid for a link at `path` that leaves the snapshot or has an unsafe target. `outside`: an
+    absolute target is allowed, which is the same file for the submitter and the job."""
+    is_outside = outside and target.startswith("/")
+    check_path(target[1:] if is_outside else resolve_link(path, target), below=True)
 
 
 def resolve_link(path: str, target: str) -> str:

@@ -156,12 +156,18 @@ def _resolve_names(raw: Mapping[str, object]) -> dict[str, object]:
     return given
 
 
-def _unknown(name: str, known: Iterable[str]) -> Invalid:
+def nearest_parameter(name: str, known: Iterable[str] = ()) -> str:
+    """The parameter that a mistyped name may mean; empty if there is none."""
     from difflib import get_close_matches  # noqa: PLC0415 - only a mistyped name pays for it
 
-    near = get_close_matches(name.replace("-", "_"), sorted(known), n=1)
+    near = get_close_matches(name.replace("-", "_"), sorted(known or _BY_NAME), n=1)
+    return near[0] if near else ""
+
+
+def _unknown(name: str, known: Iterable[str]) -> Invalid:
+    near = nearest_parameter(name, known)
     if near:
-        return Invalid("param_unknown_near", name=shown(name), near=near[0])
+        return Invalid("param_unknown_near", name=shown(name), near=near)
     return Invalid("param_unknown", name=shown(name))
 
 

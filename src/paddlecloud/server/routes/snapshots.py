@@ -34,7 +34,9 @@ router = Router()
     body=SnapshotRequest,
 )
 def offer(deps: Deps, call: Call) -> SnapshotAnswer:
-    return snapshots.offer(deps, call.caller.user_id, call.body.entries)
+    return snapshots.offer(
+        deps, call.caller.user_id, call.body.entries, dry_run=bool(call.body.dry_run)
+    )
 
 
 @router.post("/api/v1/blobs", "Upload missing blobs as a pack stream")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import UNSET, UnsetType
 
-from paddlecloud.server.schemas.base import Answer, Natural, Request
+from paddlecloud.server.schemas.base import Answer, Flag, Natural, Request
 
 
 class FilesQuery(Request, frozen=True, kw_only=True):
@@ -49,6 +49,8 @@ EntryRow = tuple[str, str, Natural, str, int, str]
 
 class SnapshotRequest(Request, frozen=True, kw_only=True):
     entries: list[EntryRow]
+    dry_run: Flag = 0
+    """1: only report what is missing; nothing is stored."""
 
 
 class SnapshotAnswer(Answer, frozen=True, kw_only=True):

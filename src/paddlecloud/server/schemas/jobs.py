@@ -175,11 +175,32 @@ class SubmitAnswer(Answer, frozen=True, kw_only=True):
     notes: list[str]
 
 
+class GroupPlan(Answer, frozen=True, kw_only=True):
+    """Workers of one role, and what each of them gets."""
+
+    role: str
+    count: int
+    cpu: float
+    memory: int
+    """Bytes; 0: no fixed amount."""
+    gpu: int
+
+
+class JobPlan(Answer, frozen=True, kw_only=True):
+    """What a submit would start."""
+
+    job_type: str
+    pools: list[str]
+    """The pools that can run it, in the order in which they are tried."""
+    workers: list[GroupPlan]
+
+
 class ValidateAnswer(Answer, frozen=True, kw_only=True):
     has_files: bool
     """Whether the server has the snapshot that the spec names."""
     notes: list[str]
     """Notes that a submit would return."""
+    plan: JobPlan
 
 
 class JobsQuery(Request, frozen=True, kw_only=True):

@@ -196,3 +196,51 @@ def test_a_link_by_way_of_one_that_is_left_out_leads_to_its_end(tmp_path: Path, 
     copy = lay_out(scan(str(top), now=NOW).entries, tmp_path / "copy")
     assert (copy / "first").read_text() == "real/x"
     assert (copy / "real" / "second").read_text() == "real/x"
+
+
+@pytest.mark.parametrize("submitted", ["real", "home", "short"])
+@pytest.mark.parametrize(
+    ("target", "want"),
+    [
+        ("{top}/data/set", "{top}/data/set"),
+        ("{top}//data/./set/", "{top}/data/set"),
+        ("{top}/now", "{top}/now"),
+        ("../../../data/set", "{top}/data/set"),
+        ("{home}/../../../data", "{top}/data"),
+        ("away/set", "{top}/data/set"),
+        ("..", "{top}/nfs/u"),
+    ],
+)
+def test_on_the_machine_of_its_submitter_a_job_gets_the_links_that_lead_out(
+    names: dict[str, Path], tmp_path: Path, submitted: str, target: str, want: str
+) -> None:
+    """Also one that is changed later (`now`) leads where its name does."""
+    tree(tmp_path / "data", {"set/x": b"large"})
+    (tmp_path / "now").symlink_to("data/set")
+    root = tree(names["real"], {".paddlecloudignore": b"away\n"})
+    (root / "away").symlink_to("../../../data")
+    (root / "link").symlink_to(target.format(top=tmp_path, **names))
+    found = scan(str(names[submitted]), now=NOW, outside_links=True)
+    kept = want.format(top=tmp_path)
+    assert targets(found) == {"link": kept}
+    assert (Path(kept) / "x").exists() == (root / "link" / "x").exists()
+    assert ("files_link_out", {"links": f"link -> {kept}"}) in found.notes
+
+
+def test_a_link_that_leads_out_to_nothing_is_kept_and_reported(tmp_path: Path) -> None:
+    root = tree(tmp_path / "job", {"f": b"1"})
+    (root / "link").symlink_to("/no/such/place")
+    found = scan(str(root), now=NOW, outside_links=True)
+    assert targets(found) == {"link": "/no/such/place"}
+    assert ("files_link_gone", {"links": "link -> /no/such/place"}) in found.notes
+
+
+def test_a_refused_link_names_the_two_ways_out(tmp_path: Path) -> None:
+    root = tree(tmp_path / "job", {"f": b"1"})
+    (root / "link").symlink_to("/data/set")
+    with pytest.raises(Invalid) as caught:
+        scan(str(root), now=NOW)
+    for lang in LANGUAGES:
+        text = render(caught.value.code, caught.value.params, lang)
+        assert "--files" in text
+        assert "PFS" in text

@@ -137,6 +137,19 @@ def test_a_link_that_leaves_is_refused(path: str, target: str) -> None:
     assert caught.value.code == "snapshot_link"
 
 
+def test_an_absolute_link_is_taken_where_it_may_lead_out() -> None:
+    found = snapshot_of([a_link("a", "/data/set"), a_link("b", "a")], outside_links=True)
+    assert [entry.target for entry in found.entries] == ["/data/set", "a"]
+
+
+@pytest.mark.parametrize(
+    "target", ["/", "//data", "/data/../etc", "/data/", "../b", "/a\\b", "/a\0"]
+)
+def test_an_absolute_link_has_one_plain_path(target: str) -> None:
+    with pytest.raises(Invalid):
+        snapshot_of([a_link("a", target)], outside_links=True)
+
+
 @given(
     st.lists(st.sampled_from(["a", "b"]), min_size=1, max_size=4),
     st.lists(st.sampled_from(["a", "..", ".", ""]), min_size=1, max_size=6),

@@ -35,13 +35,15 @@ def blobs_root(owner: str) -> str:
     return f"users/{owner}/blobs"
 
 
-def offer(deps: Deps, owner: str, rows: list[EntryRow]) -> SnapshotAnswer:
-    """The snapshot of these rows and its missing blobs; if none is missing, it is stored."""
-    snapshot = snapshot_of(_entry(row) for row in rows)
+def offer(deps: Deps, owner: str, rows: list[EntryRow], *, dry_run: bool = False) -> SnapshotAnswer:
+    """The snapshot of these rows and its missing blobs; if none is missing, it is stored, except in
+    a dry run."""
+    snapshot = snapshot_of((_entry(row) for row in rows), outside_links=not deps.settings.team)
     now = deps.clock()
     used_at = deps.db.read(lambda tx: snapshots.last_use(tx, owner, snapshot.id))
     if used_at is not None and (
-        now - used_at < snapshots.USE_STEP
+        dry_run
+        or now - used_at < snapshots.USE_STEP
         or deps.db.write(lambda tx: snapshots.touch(tx, owner, snapshot.id, now))
     ):
         return SnapshotAnswer(id=snapshot.id, missing=[])
@@ -58,7 +60,7 @@ def offer(deps: Deps, owner: str, rows: list[EntryRow]) -> SnapshotAnswer:
             size = sum(digests[sha] for sha in missing)
             open_uploads.check_storage(deps, owner, size, besides=missing)
             _check_free_space(deps, [digests[sha] for sha in missing if digests[sha] < BIG])
-        else:
+        elif not dry_run:
             deps.store.flush()
             deps.db.write(lambda tx: snapshots.put_snapshot(tx, owner, snapshot, now))
     return SnapshotAnswer(id=snapshot.id, missing=missing)

@@ -19,12 +19,18 @@ from paddlecloud.model.errors import Conflict, Refused, SnapshotMissing
 from paddlecloud.model.jobs.job import Job, JobSpec, Reason
 from paddlecloud.model.jobs.spec_codec import spec_from_wire
 from paddlecloud.model.jobs.states import JobState
-from paddlecloud.model.policy.admission import refusal, settled
+from paddlecloud.model.policy.admission import pools_for, refusal, settled
 from paddlecloud.model.policy.quota import Plan
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.events import SCHEDULE_CHANNEL
 from paddlecloud.server.http.executors import in_bucket_thread, in_long_thread, in_thread
-from paddlecloud.server.schemas.jobs import SubmitAnswer, SubmitRequest, ValidateAnswer
+from paddlecloud.server.schemas.jobs import (
+    GroupPlan,
+    JobPlan,
+    SubmitAnswer,
+    SubmitRequest,
+    ValidateAnswer,
+)
 from paddlecloud.server.schemas.transfer import PrivateFilesAnswer
 from paddlecloud.server.services.accounts import quota
 from paddlecloud.server.services.jobs import _git_diff as git_diff
@@ -91,7 +97,31 @@ def _validate(deps: Deps, owner: str, request: SubmitRequest, lang: str) -> Vali
     has_files = deps.db.read(check)
     if not spec.public_bos:
         notes.append(buckets.found_files(spec, buckets.listed(deps, owner, spec, request)))
-    return ValidateAnswer(has_files=has_files, notes=[views.say(note, lang) for note in notes])
+    return ValidateAnswer(
+        has_files=has_files,
+        notes=[views.say(note, lang) for note in notes],
+        plan=_plan(deps, owner, spec),
+    )
+
+
+def _plan(deps: Deps, owner: str, spec: JobSpec) -> JobPlan:
+    """What the server would start for a spec that was admitted."""
+    pools = [pool for pool in isolation.some_open_pools(deps) if pool.serves(owner)]
+    groups = [
+        GroupPlan(
+            role=group.role.value,
+            count=group.count,
+            cpu=group.resources.cpu,
+            memory=group.resources.memory,
+            gpu=group.resources.gpu,
+        )
+        for group in spec.groups
+    ]
+    return JobPlan(
+        job_type=spec.job_type.value if spec.job_type else "",
+        pools=[pool.name for pool in pools_for(spec, pools, deps.nodes(owner))],
+        workers=groups,
+    )
 
 
 def admit(deps: Deps, owner: str, request: SubmitRequest) -> tuple[JobSpec, list[Reason]]:
