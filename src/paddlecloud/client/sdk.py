@@ -129,13 +129,7 @@ class Client:
         self.waiting_noted = False
         self.transport = Transport(self._find, config.lang, trace, config.proxies)
 
-    def submit_job(
-        self,
-        *,
-        job_file: str | os.PathLike[str] | None = None,
-        yes: bool = False,
-        **parameters: Any,
-    ) -> Job:
+    def submit_job(self, **parameters: Any) -> Job:
         """Submit a job; the parameters are those of `paddlecloud submit_job`.
 
         `files` is a directory; `snapshot` may name one that was submitted before. A submit that
@@ -146,23 +140,17 @@ class Client:
         """
         from paddlecloud.client import submit  # noqa: PLC0415 - only submitting needs it
 
-        asked = _with_job_file(parameters, job_file)
-        answer = submit.submit(self, asked, confirm=_answering(yes), **self._callbacks())
+        asked, confirm = _asked(parameters)
+        answer = submit.submit(self, asked, confirm=confirm, **self._callbacks())
         return Job({**answer["job"], "notes": answer["notes"]})
 
-    def dry_run(
-        self,
-        *,
-        job_file: str | os.PathLike[str] | None = None,
-        yes: bool = False,
-        **parameters: Any,
-    ) -> dict[str, Any]:
+    def dry_run(self, **parameters: Any) -> dict[str, Any]:
         """What `submit_job` with these parameters would send (`files`) and start (`plan`, `job`),
         without doing so. `accepted` is False if it would be refused; `refused` has the errors."""
         from paddlecloud.client import submit  # noqa: PLC0415 - only submitting needs it
 
-        asked = _with_job_file(parameters, job_file)
-        return submit.dry_run(self, asked, confirm=_answering(yes))
+        asked, confirm = _asked(parameters)
+        return submit.dry_run(self, asked, confirm=confirm)
 
     def rerun(self, job_id: str, **changes: Any) -> Job:
         """Submit a job again with the same files; `changes` are parameters of `submit_job`.
@@ -440,19 +428,15 @@ class Client:
         )
 
 
-def _with_job_file(
-    parameters: Mapping[str, Any], path: str | os.PathLike[str] | None
-) -> Mapping[str, Any]:
-    if path is None:
-        return parameters
-    from paddlecloud.client import job_file  # noqa: PLC0415 - few submits need it
+def _asked(parameters: dict[str, Any]) -> tuple[dict[str, Any], Callable[[str, str], bool]]:
+    """The parameters with those of a job file, and the answer about a whole home."""
+    path, yes = parameters.pop("job_file", None), bool(parameters.pop("yes", False))
+    if path is not None:
+        from paddlecloud.client import job_file  # noqa: PLC0415 - few submits need it
 
-    given = {name: value for name, value in parameters.items() if value is not None}
-    return job_file.merged(path, given)
-
-
-def _answering(yes: bool) -> Callable[[str, str], bool]:
-    return lambda _code, _path: yes
+        given = {name: value for name, value in parameters.items() if value is not None}
+        parameters = job_file.merged(path, given)
+    return parameters, lambda _code, _path: yes
 
 
 def _quota_of(user: str | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,3 +48,18 @@ def test_names_to_unset_that_are_no_text(server: FakeServer, client: Client, uns
     spec = {"start_cmd": "true", "snapshot": "s", "env": {}, "public_bos": 1, "bos_url": ""}
     server.routes[f"GET /api/v1/jobs/{JOB}/spec"] = [ok({"spec": spec})]
     assert refused(client.rerun, JOB, unset=unset) == "rerun_unset"
+
+
+def test_a_whole_home_needs_a_yes(server: FakeServer, client: Client) -> None:
+    unsure: tuple[dict[str, Any], ...] = ({}, {"yes": False})
+    for how in unsure:
+        assert refused(client.submit_job, files="/", start_cmd="true", **how) == "files_whole_disk"
+    assert refused(client.dry_run, files="/", start_cmd="true") == "files_whole_disk"
+    assert server.seen == []
+
+
+def test_a_job_file_may_be_named(server: FakeServer, client: Client, tmp_path: Path) -> None:
+    (tmp_path / "job.toml").write_text('start_cmd = "true"\nfiles = "nowhere"\n')
+    assert refused(client.submit_job, job_file=tmp_path / "job.toml") == "files_missing"
+    assert refused(client.submit_job, job_file=tmp_path / "none.toml") == "job_file_unreadable"
+    assert server.seen == []
