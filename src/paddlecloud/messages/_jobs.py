@@ -16,6 +16,10 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
         "{worker} aborted ({signal}, exit code {exit_code})",
         "{worker} 异常中止（{signal}，退出码 {exit_code}）",
     ),
+    "fail_abort_error": (
+        "{worker} aborted ({signal}, exit code {exit_code}): {error}",
+        "{worker} 异常中止（{signal}，退出码 {exit_code}）：{error}",
+    ),
     "fail_bus": (
         "{worker} was terminated by a bus error ({signal}, exit code {exit_code})",
         "{worker} 因总线错误结束（{signal}，退出码 {exit_code}）",
@@ -27,6 +31,10 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
     "fail_exit": (
         "{worker} exited with code {exit_code}",
         "{worker} 以退出码 {exit_code} 结束",
+    ),
+    "fail_exit_error": (
+        "{worker} exited with code {exit_code}: {error}",
+        "{worker} 以退出码 {exit_code} 结束：{error}",
     ),
     "fail_fpe": (
         "{worker} was terminated by an arithmetic error ({signal}, exit code {exit_code})",
@@ -75,6 +83,10 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
     "fail_not_executable": (
         "{worker} has no permission to execute {command} (exit code {exit_code})",
         "{worker} 无法执行 {command}（退出码 {exit_code}）",
+    ),
+    "fail_not_retried": (
+        "{message}; not retried: {why}",
+        "{message}；未重试：{why}",
     ),
     "fail_outputs_lost": (
         "{worker} succeeded, but its bucket did not accept these outputs: {message}",
@@ -172,6 +184,26 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
         "killed on request before it started",
         "运行之前被终止（kill_job）",
     ),
+    "not_retried_exit": (
+        "exit code {exit_code} is not in --retry_exit_codes ({codes})",
+        "退出码 {exit_code} 不在 --retry_exit_codes（{codes}）中",
+    ),
+    "not_retried_hang": (
+        "a job that hung is retried only with --retry_exit_codes=any",
+        "挂起的任务只有在指定 --retry_exit_codes=any 时才会重试",
+    ),
+    "not_retried_memory": (
+        "it would run out of memory again",
+        "重试仍会内存不足",
+    ),
+    "not_retried_more": (
+        "all retries (--max_retries={max_retries}) are used",
+        "重试次数（--max_retries={max_retries}）已用完",
+    ),
+    "not_retried_same": (
+        "it would fail again in the same way",
+        "重试的结果不会改变",
+    ),
     "preempted": (
         "stopped to free resources for {for_job}, whose priority {by} is above its own {own}; "
         "waiting to be placed again",
@@ -224,8 +256,8 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
         "请在 {node} 上查找任务的残余进程（ps -ef）并结束它们",
     ),
     "advice_log": (
-        "the last lines are below; the whole log: paddlecloud logs --job_id={job_id}",
-        "最后几行日志见下；完整日志：paddlecloud logs --job_id={job_id}",
+        "the whole log: paddlecloud logs {job_id}",
+        "完整日志：paddlecloud logs {job_id}",
     ),
     "advice_log_empty": (
         "{worker} printed nothing, so its log is empty; make the start command print what it "
@@ -234,8 +266,8 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
         "后重新提交",
     ),
     "advice_log_of": (
-        "the last lines are below; the whole log: paddlecloud logs --job_id={job_id} -w {worker}",
-        "最后几行日志见下；完整日志：paddlecloud logs --job_id={job_id} -w {worker}",
+        "the whole log: paddlecloud logs {job_id} -w {worker}",
+        "完整日志：paddlecloud logs {job_id} -w {worker}",
     ),
     "advice_lost": (
         "check that the machine and its agent are running; --max_retries (now {max_retries}) "

@@ -282,6 +282,22 @@ SUBMIT_TEXTS: dict[str, tuple[str, str]] = {
         "job_type is not given and no machine has a GPU: the job runs as job_type=cpu",
         "未指定 job_type 且没有带 GPU 的机器：任务按 job_type=cpu 运行",
     ),
+    "note_pserver": (
+        "the job starts {trainers} trainers and {pservers} parameter servers; each runs start_cmd "
+        "with its TRAINING_ROLE; --distribute_job_type=NCCL2 starts trainers only",
+        "任务将启动 {trainers} 个训练实例和 {pservers} 个参数服务器，各自执行 start_cmd，角色见 "
+        "TRAINING_ROLE；加 --distribute_job_type=NCCL2 则只启动训练实例",
+    ),
+    "note_pserver_one": (
+        "the job starts {trainers} trainers and 1 parameter server; each runs start_cmd with its "
+        "TRAINING_ROLE; --distribute_job_type=NCCL2 starts trainers only",
+        "任务将启动 {trainers} 个训练实例和 1 个参数服务器，各自执行 start_cmd，角色见 "
+        "TRAINING_ROLE；加 --distribute_job_type=NCCL2 则只启动训练实例",
+    ),
+    "note_waits": (
+        "the job has to wait: {reason}",
+        "任务需要等待：{reason}",
+    ),
     "private_pool_none": (
         "public_bcc=0 with cluster={cluster} needs a private pool, but {pools} are public; "
         "remove public_bcc, or ask the admin of this server for a private pool",

@@ -12,7 +12,7 @@ from paddlecloud.model.jobs.job import Reason, Resources
 from paddlecloud.model.policy.priority import CLASSES
 from paddlecloud.model.units import format_resources
 from paddlecloud.scheduler._pool_state import Asks, PoolState, to_wants
-from paddlecloud.scheduler.view import Allowance, WaitingJob
+from paddlecloud.scheduler.view import WaitingJob
 
 PREEMPTING = "queue_preempting"
 _FULL = frozenset({"queue_no_room", "queue_next", "queue_reserved", PREEMPTING})
@@ -51,39 +51,6 @@ def why_preempted(job_id: str, rank: int, own: int) -> Reason:
     """Why a job is stopped: the class that preempts it."""
     names = {"by": _CLASS_NAMES[rank], "own": _CLASS_NAMES[own]}
     return Reason(code="preempted", params={"for_job": job_id} | names)
-
-
-def over_quota(allowance: Allowance, cpu: float, memory: int, gpu: int) -> Reason | None:
-    """Why the owner's plan forbids one more job of this size; None if it allows it."""
-    limit = allowance.minutes_limit
-    if limit is not None and allowance.minutes_used >= limit:
-        return Reason(
-            code="queue_quota_minutes",
-            params={
-                "used": round(allowance.minutes_used, 1),
-                "limit": limit,
-                "renews": allowance.renews,
-            },
-        )
-    if allowance.jobs is not None and allowance.jobs < 1:
-        most = allowance.limits.get("jobs", 0)
-        return Reason(code="queue_quota_running", params={"limit": most})
-    short = (
-        (allowance.cpu is not None and cpu > allowance.cpu + 1e-9)
-        or (allowance.memory is not None and memory > allowance.memory)
-        or (allowance.gpu is not None and gpu > allowance.gpu)
-    )
-    if not short:
-        return None
-    left = format_resources(
-        cpu if allowance.cpu is None else max(0.0, allowance.cpu),
-        memory if allowance.memory is None else max(0, allowance.memory),
-        gpu if allowance.gpu is None else max(0, allowance.gpu),
-    )
-    return Reason(
-        code="queue_quota_resources",
-        params={"asks": format_resources(cpu, memory, gpu), "left": left},
-    )
 
 
 def is_news(held: Reason | None, fresh: Reason, *, exact: bool) -> bool:

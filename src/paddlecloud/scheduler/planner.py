@@ -42,7 +42,6 @@ from paddlecloud.model.units import format_duration
 from paddlecloud.scheduler._hold_reasons import (
     PREEMPTING,
     is_news,
-    over_quota,
     why_held,
     why_preempted,
     why_preempting,
@@ -62,6 +61,7 @@ from paddlecloud.scheduler._queue import (
     foremost,
 )
 from paddlecloud.scheduler.fair_share import weight
+from paddlecloud.scheduler.quota_reason import over_quota
 from paddlecloud.scheduler.view import (
     Allowance,
     Decision,

@@ -284,7 +284,7 @@ def test_a_failure_is_told_in_words(world: World) -> None:
     job_id = done.out.splitlines()[0].removeprefix("job_id: ")
     told = done.err.splitlines()
     assert f"{job_id}: failed: trainer-0 exited with code 7" in told
-    assert f"the last lines are below; the whole log: paddlecloud logs --job_id={job_id}" in told
+    assert f"the whole log: paddlecloud logs {job_id}" in told
     assert told[-2:] == ["last lines of trainer-0:", "  the reason"]
     chinese = world.person.runs(*words, PADDLECLOUD_LANG="zh")
     assert "以退出码 7 结束" in chinese.err

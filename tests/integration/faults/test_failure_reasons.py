@@ -207,7 +207,7 @@ FOURTEEN = [
         worker="trainer-1",
         code=3,
         says="trainer-1 exited with code 3",
-        advises="the last lines are below",
+        advises="the whole log: paddlecloud logs job-",
         last="boom",
         check=has_twenty_lines,
     ),

@@ -70,7 +70,12 @@ def test_a_job_too_many_waits_with_the_numbers_until_one_has_ended(team: MakeTea
     world = team()
     _, first = runs(world)
     runs(world)
-    third = world.submit()
+    answer = world.user.post("/api/v1/jobs", a_submit(world.spec()))
+    third = answer["job"]["job_id"]
+    assert answer["notes"][-1] == (
+        "the job has to wait: its owner already has 2 running jobs, the limit of the plan; it "
+        "starts when one of them has ended"
+    )
     world.plan()
     view = world.look(third)
     assert view["job_status"] == "queue"
@@ -102,9 +107,10 @@ def test_a_job_shows_how_long_it_may_run_before_and_after_it_has_a_place(team: M
 
 
 def test_a_private_pool_holds_nobody_to_the_plans_minutes(team: MakeTeam) -> None:
-    world = team(minutes_a_job=30, private=True)
-    job_id = world.submit()
-    assert world.look(job_id)["wall_time"] == ""
+    world = team(minutes_a_job=30, running_jobs=0, private=True)
+    answer = world.user.post("/api/v1/jobs", a_submit(world.spec()))
+    assert not any("has to wait" in note for note in answer["notes"])
+    assert world.look(answer["job"]["job_id"])["wall_time"] == ""
 
 
 def test_a_placed_job_counts_before_it_is_heard_of(team: MakeTeam) -> None:
@@ -121,7 +127,14 @@ def test_used_up_minutes_hold_a_job_until_midnight(team: MakeTeam) -> None:
     _, order = runs(world)
     world.clock.move(minutes=10)
     world.agent.exit(order)
-    waits = world.submit()
+    answer = world.user.call(
+        "POST", "/api/v1/jobs", body=a_submit(world.spec()), headers={"accept-language": "zh"}
+    ).json()
+    waits = answer["job"]["job_id"]
+    assert answer["notes"][-1] == (
+        "任务需要等待：用户套餐每天的 10 分钟运行时间已使用 10.0 分钟，任务将在 "
+        "2026-01-06 00:00 (Asia/Shanghai) 重新计算后启动"
+    )
     world.plan()
     assert world.look(waits)["queue_reason"] == (
         "10.0 of the 10 running minutes per day of its owner's plan are used; the job starts "

@@ -10,6 +10,7 @@ import re
 from typing import NamedTuple
 
 from paddlecloud.messages import TEXTS
+from paddlecloud.model.diagnosis._error_line import error_line
 from paddlecloud.model.diagnosis.reasons import caused
 from paddlecloud.model.jobs.job import ExitCause, ExitRecord, Reason, Resources
 from paddlecloud.model.logs.tail import last_lines
@@ -38,10 +39,14 @@ _WITHOUT_ADVICE = frozenset(
 )
 """Reasons of a failed start whose sentences contain no advice."""
 NOT_EXECUTABLE = "advice_not_executable"
+_SEARCHED_LINES = 400
+"""Lines of the tail in which the cause is searched: a message may be long."""
 _LOG = "advice_log"
 _LOG_OF = "advice_log_of"
 _SHOWN_FIRST = "trainer-0"
 _SIGABRT = 6
+_WITH_ERROR = {"fail_exit": "fail_exit_error", "fail_abort": "fail_abort_error"}
+"""Reasons and their forms with the line that states the error."""
 _KNOWN_SIGNALS = {
     2: _Signal("SIGINT", "fail_sigint", _LOG),
     4: _Signal("SIGILL", "fail_ill", "advice_illegal"),
@@ -65,6 +70,8 @@ _MISSING = (
 _DENIED = re.compile(r"(?:\d+: )?([^:\s][^:]*): Permission denied$")
 _WORK = re.compile("/".join(("^", ".*", "replicas", "[^/]+", "work", "(?=.)")))
 """The directory in which an agent starts a command."""
+_WORK_WITHIN = re.compile("/".join((r"[^\s'\"(\[]*", "replicas", r"[^/\s]+", "work", r"(?=\w)")))
+"""The same within a line."""
 _FULL = re.compile(r"^(.*(?:No space left on device|Disk quota exceeded).*)$")
 _PORT = re.compile(r"^(.*(?:[Aa]ddress already in use|EADDRINUSE).*)$")
 _NO_PSERVER = re.compile(r"(DistFleetWrapper)")
@@ -121,12 +128,12 @@ def _diagnose(
         if known is not None:
             return known
     if number is not None:
-        return _signal(worker, number, job_id)
+        return _signal(worker, number, job_id, tail)
     full = record.message or _found((_FULL,), lines)
     if full and record.exit_code not in (126, 127):
         reason = _reason("fail_disk_full", worker, exit_code=record.exit_code, detail=full)
         return Diagnosis(reason, _advice("advice_disk_full", job_id=job_id))
-    found = _exit(job_id, worker, record.exit_code, lines)
+    found = _exit(job_id, worker, record.exit_code, lines, tail)
     return found._replace(advice=_advice("advice_line_ends")) if _LINE_ENDS.search(tail) else found
 
 
@@ -161,16 +168,20 @@ def _memory(worker: str, record: ExitRecord, resources: Resources) -> Diagnosis:
     )
 
 
-def _signal(worker: str, number: int, job_id: str) -> Diagnosis:
+def _signal(worker: str, number: int, job_id: str, tail: bytes) -> Diagnosis:
     other = _Signal(f"signal {number}", "fail_signal", _LOG)
     name, sentence, advice = _KNOWN_SIGNALS.get(number, other)
     reason = _reason(sentence, worker, exit_code=128 + number, signal=name)
+    if number == _SIGABRT:  # a program that aborts prints why
+        reason = _with_cause(reason, tail)
     if advice == _LOG:
         return Diagnosis(reason, _whole_log(job_id, worker))
     return Diagnosis(reason, _advice(advice, job_id=job_id))
 
 
-def _exit(job_id: str, worker: str, code: int | None, lines: tuple[str, ...]) -> Diagnosis:
+def _exit(
+    job_id: str, worker: str, code: int | None, lines: tuple[str, ...], tail: bytes
+) -> Diagnosis:
     patterns = {127: (*_MISSING, _UNSEARCHABLE), 2: _MISSING}.get(code or 0, ())
     missing = _typed(_found(patterns, lines))
     if code == 127 or (code == 2 and missing):
@@ -180,7 +191,7 @@ def _exit(job_id: str, worker: str, code: int | None, lines: tuple[str, ...]) ->
         denied = _typed(_found((_DENIED,), lines)) or "?"
         reason = _reason("fail_not_executable", worker, exit_code=code, command=denied)
         return Diagnosis(reason, _advice(NOT_EXECUTABLE, command=denied))
-    reason = _reason("fail_exit", worker, exit_code=code)
+    reason = _with_cause(_reason("fail_exit", worker, exit_code=code), tail)
     module = _found((_MODULE,), lines)
     if module == "paddle":
         reason = _reason("fail_no_paddle", worker, exit_code=code)
@@ -190,8 +201,17 @@ def _exit(job_id: str, worker: str, code: int | None, lines: tuple[str, ...]) ->
     return Diagnosis(reason, _whole_log(job_id, worker))
 
 
+def _with_cause(reason: Reason, tail: bytes) -> Reason:
+    """The reason with the line of the log that states the error, if one does."""
+    error = error_line(last_lines(tail, _SEARCHED_LINES))
+    if error is None:
+        return reason
+    error = _WORK_WITHIN.sub("", error)
+    return Reason(code=_WITH_ERROR[reason.code], params={**reason.params, "error": error})
+
+
 def _whole_log(job_id: str, worker: str) -> Reason:
-    """How to print its whole log; `logs` prints that of the first trainer by default."""
+    """How to print its whole log; a job of one worker needs no name of it."""
     if worker == _SHOWN_FIRST:
         return _advice(_LOG, job_id=job_id)
     return _advice(_LOG_OF, job_id=job_id, worker=worker)

@@ -51,6 +51,7 @@ from paddlecloud.model.jobs.retry_policy import (
     UNWATCHED_LEFT,
     is_tried_again,
     times_taken,
+    why_not_retried,
 )
 from paddlecloud.model.jobs.states import Event, JobState
 from paddlecloud.model.logs.tail import last_lines
@@ -240,6 +241,8 @@ def _end(job: Job, attempt: Attempt, tails: Mapping[str, bytes]) -> tuple[Event,
         return Event.WALL_TIME_OVER, failure
     if ended is Outcome.PREEMPTED or is_tried_again(job, attempt, failure):
         return Event.ATTEMPT_LOST, failure
+    if failure is not None:
+        failure = with_changes(failure, not_retried=why_not_retried(job, attempt, failure))
     return Event.BROKE, failure
 
 

@@ -299,6 +299,8 @@ class Failure:
     worker: str = ""
     exit_code: int | None = None
     last_lines: tuple[str, ...] = ()
+    not_retried: Reason | None = None
+    """Why a job that may be retried was not."""
 
 
 @dataclass(frozen=True, kw_only=True)

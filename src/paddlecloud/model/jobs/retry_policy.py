@@ -16,7 +16,7 @@ from paddlecloud.model.jobs.job import (
     ExitCause,
     Failure,
     Job,
-    JobSpec,
+    Reason,
 )
 
 MOST_PORTS_TAKEN = 5
@@ -38,7 +38,18 @@ def is_tried_again(job: Job, attempt: Attempt, failure: Failure | None) -> bool:
     code = None if failure is None else failure.reason.code
     if code in UNCOUNTED:
         return True
-    return job.retried < job.spec.max_retries and _can_pass(job.spec, attempt, code)
+    return job.retried < job.spec.max_retries and _obstacle(job, attempt, code) is None
+
+
+def why_not_retried(job: Job, attempt: Attempt, failure: Failure | None) -> Reason | None:
+    """Why a job with `max_retries` ends with this attempt; None: it has none, or its failure
+    contains the reason."""
+    code = None if failure is None else failure.reason.code
+    if not job.spec.max_retries or code == PORTS_TAKEN:
+        return None
+    if job.retried >= job.spec.max_retries:
+        return Reason(code="not_retried_more", params={"max_retries": job.spec.max_retries})
+    return _obstacle(job, attempt, code)
 
 
 def times_taken(job: Job) -> int:
@@ -68,15 +79,21 @@ def pause_before_retry(job: Job, failure: Failure | None, first: timedelta) -> t
     return min(first * doubled, LONGEST_PAUSE)
 
 
-def _can_pass(spec: JobSpec, attempt: Attempt, code: str | None) -> bool:
-    culprit = first_failure(attempt)
+def _obstacle(job: Job, attempt: Attempt, code: str | None) -> Reason | None:
+    """Why another attempt would not help; None: the cause may be temporary."""
+    spec, culprit = job.spec, first_failure(attempt)
     if culprit is None or culprit.exit is None or culprit.exit.cause in _PASSING:
-        return True
-    if culprit.exit.cause is ExitCause.HUNG:
-        return spec.retry_any_exit
-    if culprit.exit.cause is not ExitCause.EXIT or culprit.exit.oom:
-        return False
-    ended = exit_code(culprit)
+        return None
+    record, ended = culprit.exit, exit_code(culprit)
+    if record.cause is ExitCause.HUNG:
+        return None if spec.retry_any_exit else Reason(code="not_retried_hang")
+    if record.oom:
+        return Reason(code="not_retried_memory")
+    if record.cause is not ExitCause.EXIT:
+        return Reason(code="not_retried_same")
     if spec.retry_any_exit:
-        return ended not in _HOPELESS_CODES
-    return code == PORT_IN_USE or ended in spec.retry_exit_codes
+        return Reason(code="not_retried_same") if ended in _HOPELESS_CODES else None
+    if code == PORT_IN_USE or ended in spec.retry_exit_codes:
+        return None
+    codes = ",".join(str(one) for one in spec.retry_exit_codes)
+    return Reason(code="not_retried_exit", params={"exit_code": ended, "codes": codes})

@@ -12,7 +12,15 @@ from collections.abc import Mapping, Sequence
 from paddlecloud.model.errors import Refused
 from paddlecloud.model.jobs.elastic import least_groups
 from paddlecloud.model.jobs.gang import claims, fits
-from paddlecloud.model.jobs.job import NOTHING, JobSpec, JobType, Reason, ReplicaGroup, Resources
+from paddlecloud.model.jobs.job import (
+    NOTHING,
+    DistributeMode,
+    JobSpec,
+    JobType,
+    Reason,
+    ReplicaGroup,
+    Resources,
+)
 from paddlecloud.model.jobs.spec_codec import with_job_type
 from paddlecloud.model.policy.pool import Node, Pool
 from paddlecloud.model.policy.quota import Plan, beyond, whole
@@ -28,17 +36,30 @@ Nodes = Mapping[str, Sequence[Node]]
 def settled(
     spec: JobSpec, pools: Sequence[Pool], nodes: Nodes
 ) -> tuple[JobSpec, tuple[Reason, ...]]:
-    """The spec with its job type decided, and notices about that for the submit command.
+    """The spec with its job type decided, and notices about what that starts.
 
-    gpu is the documented default; where no machine that the job may use has a card, it is cpu.
+    gpu is the documented default; where no machine that the job may use has a card, it is cpu. A
+    cpu job of several trainers runs in PSERVER mode, which starts more than trainers.
     """
-    if spec.job_type is not None:
-        return spec, ()
-    for pool in _in_cluster(spec, pools):
-        cards = any(node.total.gpu for node in nodes.get(pool.name, ()))
-        if cards and JobType.GPU in pool.job_types:
-            return with_job_type(spec, JobType.GPU), ()
-    return with_job_type(spec, JobType.CPU), (Reason(code="note_job_type_cpu"),)
+    notes: list[Reason] = []
+    if spec.job_type is None:
+        kind = JobType.CPU
+        for pool in _in_cluster(spec, pools):
+            cards = any(node.total.gpu for node in nodes.get(pool.name, ()))
+            if cards and JobType.GPU in pool.job_types:
+                kind = JobType.GPU
+        spec = with_job_type(spec, kind)
+        if kind is JobType.CPU:
+            notes.append(Reason(code="note_job_type_cpu"))
+    if spec.distribute_mode is DistributeMode.PSERVER:
+        pservers = spec.replica_count - spec.instance_count
+        notes.append(
+            Reason(
+                code="note_pserver_one" if pservers == 1 else "note_pserver",
+                params={"trainers": spec.instance_count, "pservers": pservers},
+            )
+        )
+    return spec, tuple(notes)
 
 
 def pools_for(spec: JobSpec, pools: Sequence[Pool], nodes: Nodes) -> list[Pool]:

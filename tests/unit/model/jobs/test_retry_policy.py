@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paddlecloud.messages import render
 from paddlecloud.model.diagnosis.outcome import settle
 from paddlecloud.model.jobs.job import ExitCause, ExitRecord, Failure, Job, Reason, ReplicaState
 from paddlecloud.model.jobs.retry_policy import LONGEST_PAUSE, MOST_PORTS_TAKEN, pause_before_retry
@@ -56,6 +57,46 @@ def test_only_what_can_pass_is_tried_again(
     assert outcome(record, retry_any_exit=True) is by_any
     without = outcome(record, max_retries=0, retry_any_exit=True)
     assert without is (Event.WALL_TIME_OVER if record == WALL_TIME else NOT)
+
+
+@pytest.mark.parametrize(
+    ("record", "spec", "why"),
+    [
+        (ended(5), {}, "exit code 5 is not in --retry_exit_codes (101,102)"),
+        (ended(by_signal=11), {}, "exit code 139 is not in --retry_exit_codes (101,102)"),
+        (ended(1, cause=ExitCause.HUNG), {}, "only with --retry_exit_codes=any"),
+        (ended(by_signal=9, oom=True), {"retry_any_exit": True}, "out of memory again"),
+        (ended(127), {"retry_any_exit": True}, "it would fail again in the same way"),
+        (ended(101), {"max_retries": 1, "retried": 1}, "--max_retries=1) are used"),
+        (ended(5), {"max_retries": 0}, ""),
+    ],
+)
+def test_a_failure_that_is_not_retried_says_why(
+    record: ExitRecord, spec: dict[str, int], why: str
+) -> None:
+    retried = spec.pop("retried", 0)
+    job = a_job(spec=a_spec(**({"max_retries": 3} | spec)), retried=retried)
+    step = settle(job, an_attempt(a_replica(ended=record)), {})
+    assert step is not None
+    event, failure = step
+    assert event is NOT
+    assert failure is not None
+    reason = failure.not_retried
+    if not why:
+        assert reason is None
+        return
+    assert reason is not None
+    assert why in render(reason.code, reason.params, "en")
+    assert render(reason.code, reason.params, "zh") != render(reason.code, reason.params, "en")
+
+
+def test_a_failure_that_is_retried_does_not_say_that_it_is_not() -> None:
+    job = a_job(spec=a_spec(max_retries=1))
+    step = settle(job, an_attempt(a_replica(ended=ended(101))), {})
+    assert step is not None
+    assert step[0] is AGAIN
+    assert step[1] is not None
+    assert step[1].not_retried is None
 
 
 def test_listed_codes_are_as_a_shell_tells_them() -> None:

@@ -109,6 +109,20 @@ def test_an_unset_job_type_is_cpu_elsewhere_and_the_submit_line_says_so(cluster:
     assert "job_type=cpu" in render(notes[0].code, notes[0].params, "en")
 
 
+def test_a_submit_says_what_pserver_mode_starts() -> None:
+    said = []
+    for pservers in (2, 1, 0):
+        _, notes = settled(a_spec(trainers=2, pservers=pservers), [LOCAL], MACHINES)
+        said.append([render(note.code, note.params, "en") for note in notes])
+    assert said == [
+        [
+            f"the job starts 2 trainers and {many}; each runs start_cmd with its TRAINING_ROLE; "
+            "--distribute_job_type=NCCL2 starts trainers only"
+        ]
+        for many in ("2 parameter servers", "1 parameter server")
+    ] + [[]]
+
+
 def test_a_given_job_type_stays() -> None:
     spec = a_spec(job_type=JobType.CPU)
     assert settled(spec, [CCE], MACHINES) == (spec, ())

@@ -19,7 +19,7 @@ from paddlecloud.db.tables.users import UserRole
 from paddlecloud.model.errors import Refused, TooMany
 from paddlecloud.model.jobs.job import Failure, Job, JobSpec, Reason
 from paddlecloud.model.policy import priority
-from paddlecloud.model.policy.admission import refused_by_plan
+from paddlecloud.model.policy.admission import pools_for, refused_by_plan
 from paddlecloud.model.policy.quota import (
     UNLIMITED,
     Day,
@@ -35,6 +35,7 @@ from paddlecloud.model.policy.quota import (
     whole,
 )
 from paddlecloud.model.units import format_size
+from paddlecloud.scheduler.quota_reason import over_quota
 from paddlecloud.scheduler.view import Allowance
 from paddlecloud.server.deps import Deps
 
@@ -165,6 +166,20 @@ def check_submit(tx: Tx, deps: Deps, owner: str, spec: JobSpec) -> Plan:
     return plan
 
 
+def why_waits(tx: Tx, deps: Deps, owner: str, spec: JobSpec, now: datetime) -> Reason | None:
+    """Why a job of this user, submitted now, would have to wait for the user's quota; None: it
+    would not."""
+    allowance = allowances(deps, tx, (owner,), now).get(owner)
+    if allowance is None:
+        return None
+    asks = whole(spec.groups)
+    reason = over_quota(allowance, asks.cpu, asks.memory, asks.gpu)
+    served = [pool for pool in deps.pools.values() if pool.serves(owner)]
+    if reason is None or any(pool.private for pool in pools_for(spec, served, deps.nodes(owner))):
+        return None
+    return reason
+
+
 def storage_left(deps: Deps, owner: str) -> tuple[int, int] | None:
     """Bytes that are used and the limit; None: there is none."""
     if not binding(deps):
@@ -220,10 +235,14 @@ def is_over_quota(job: Job) -> bool:
 
 
 def format_time(deps: Deps, at: datetime) -> str:
-    """A time in the server's zone, to the minute."""
+    """A time in the server's zone, to the minute; with the zone, unless its readers are on the same
+    machine."""
     zone = deps.settings.zone
-    text = at.astimezone(zone).strftime("%Y-%m-%d %H:%M")
-    return f"{text} ({deps.settings.time_zone})" if zone else text
+    local = at.astimezone(zone)
+    text = local.strftime("%Y-%m-%d %H:%M")
+    if zone is None and not deps.settings.team:
+        return text
+    return f"{text} ({deps.settings.time_zone or local.strftime('UTC%z')})"
 
 
 def gauges(deps: Deps, only: str | None) -> list[tuple[str, dict[str, str], float]]:

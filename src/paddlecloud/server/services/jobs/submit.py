@@ -15,6 +15,7 @@ import msgspec
 
 from paddlecloud.db.engine.base import Tx
 from paddlecloud.db.tables import idempotency, jobs, snapshots, user_buckets
+from paddlecloud.model.diagnosis.reasons import caused
 from paddlecloud.model.errors import Conflict, Refused, SnapshotMissing
 from paddlecloud.model.jobs.job import Job, JobSpec, Reason
 from paddlecloud.model.jobs.spec_codec import spec_from_wire
@@ -47,6 +48,8 @@ class Accepted:
 
     job: Job
     plan: Plan | None = None
+    waits: Reason | None = None
+    """Why it has to wait for the quota of its owner first."""
 
 
 async def submit(deps: Deps, owner: str, request: SubmitRequest, lang: str) -> SubmitAnswer:
@@ -69,6 +72,8 @@ async def submit(deps: Deps, owner: str, request: SubmitRequest, lang: str) -> S
     else:
         accepted = await deps.loop_writer.write(accept_it)
     job = accepted.job
+    if accepted.waits is not None:
+        notes = [*notes, caused("note_waits", accepted.waits.code, accepted.waits.params)]
     if request.diff:
         # After the job is stored: a repeated request brings its diff again.
         notes = notes + await in_long_thread(git_diff.keep, deps, job, request.diff)
@@ -153,6 +158,7 @@ def accept(tx: Tx, deps: Deps, owner: str, request: SubmitRequest, spec: JobSpec
     if spec.snapshot is not None and not snapshots.touch(tx, owner, spec.snapshot, now):
         raise SnapshotMissing("snapshot_missing", snapshot=spec.snapshot)
     _check_storage(tx, owner, spec)
+    waits = quota.why_waits(tx, deps, owner, spec, now)
     new = Job(
         id=f"job-{uuid.uuid4().hex}",
         number=0,
@@ -166,7 +172,7 @@ def accept(tx: Tx, deps: Deps, owner: str, request: SubmitRequest, spec: JobSpec
     job = jobs.insert_accepted(tx, new, now, NOT_PLANNED)
     idempotency.insert_key(tx, owner, request.idempotency_key, job.id, _digest(request), now)
     tx.notify(SCHEDULE_CHANNEL, "")
-    return Accepted(job=job, plan=plan)
+    return Accepted(job=job, plan=plan, waits=waits)
 
 
 def _check_storage(tx: Tx, owner: str, spec: JobSpec) -> None:

@@ -98,7 +98,7 @@ def _view(
     return JobView(
         bos_url=spec.bos_url or public_bos_url(deps.settings.name, job.owner, spec.directory),
         create_time=_clock(deps, job.created_at),
-        error_msg=_one_line(say(job.failure.reason, lang)) if job.failure else "",
+        error_msg=_one_line(say_failure(job.failure, lang)) if job.failure else "",
         finish_time=_clock(deps, job.finished_at),
         instance_count=spec.instance_count,
         instance_ids_list=[str(replica.pid) for replica in replicas if replica.pid is not None],
@@ -162,6 +162,15 @@ def event(row: HistoryRow, lang: str) -> HistoryEvent:
 
 def say(reason: Reason | None, lang: str) -> str:
     return render(reason.code, reason.params, lang) if reason else ""
+
+
+def say_failure(failure: Failure, lang: str) -> str:
+    """Why a job failed, and why it was not retried if it could have been."""
+    message = say(failure.reason, lang)
+    if failure.not_retried is None:
+        return message
+    why = say(failure.not_retried, lang)
+    return render("fail_not_retried", {"message": message, "why": why}, lang)
 
 
 def iso(when: datetime) -> str:
@@ -256,7 +265,7 @@ def _failure(failure: Failure | None, lang: str) -> FailureView | None:
     if failure is None:
         return None
     return FailureView(
-        message=say(failure.reason, lang),
+        message=say_failure(failure, lang),
         advice=say(failure.advice, lang),
         worker=failure.worker,
         last_lines=list(failure.last_lines),
