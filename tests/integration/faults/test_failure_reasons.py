@@ -263,7 +263,7 @@ FOURTEEN = [
         name="missing module",
         script="python3 -c 'import no_such_module'",
         code=1,
-        says="trainer-0 exited with code 1",
+        says="trainer-0 exited with code 1: ModuleNotFoundError: No module named 'no_such_module'",
         advises="install the module no_such_module",
         last="ModuleNotFoundError: No module named 'no_such_module'",
     ),

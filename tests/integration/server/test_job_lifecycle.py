@@ -148,13 +148,14 @@ def test_failure_words_reach_the_person(world: World) -> None:
     world.agent.exit(order, 1, log_size=len(log))
     view = world.look(job_id)
     assert (view["job_status"], view["exit_code"]) == ("failed", 1)
-    assert view["error_msg"] == "trainer-0 exited with code 1"
+    cause = "ModuleNotFoundError: No module named 'x'"
+    assert view["error_msg"] == f"trainer-0 exited with code 1: {cause}"
     failure = view["failure"]
     assert len(failure["last_lines"]) == 20
     assert failure["last_lines"][-1].startswith("ModuleNotFoundError")
     assert "install the module x" in failure["advice"]
     zh = world.user.call("GET", f"/api/v1/jobs/{job_id}", headers={"accept-language": "zh"}).json()
-    assert zh["error_msg"] == "trainer-0 以退出码 1 结束"
+    assert zh["error_msg"] == f"trainer-0 以退出码 1 结束：{cause}"
 
 
 ENDS: list[tuple[dict[str, Any], str, str]] = [
