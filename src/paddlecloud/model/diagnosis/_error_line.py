@@ -23,7 +23,8 @@ _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?:: |:?$)")
 _RULER = re.compile(r"^[-=*\s]*$")
 _SUMMARY = "Error Message Summary:"
 """In exceptions of PaddlePaddle the message follows below this heading."""
-_METRIC = r"(?!\s*(?:rate\b|[:=(]*\s*[-+]?(?:\d+(?:\.\d*)?|\.\d+|nan|inf)(?:e[-+]?\d+)?%?(?:$|[\s,;|)])))"
+_NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+|nan|inf)(?:e[-+]?\d+)?%?(?:$|[\s,;|)])"
+_METRIC = rf"(?!\s*(?:rate\b|[:=(]*\s*{_NUMBER}))"
 _LOOKS_WRONG = re.compile(
     rf"""
     \b\w*(?:[Ee]rror|ERROR|Exception)(?:\[\w+\])?:{_METRIC}\s*\S      # ValueError: x, error: x

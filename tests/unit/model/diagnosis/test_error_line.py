@@ -43,22 +43,40 @@ def found(log: str) -> str | None:
         (CHAINED, "ValueError: b"),
         (GROUP, "ExceptionGroup: several (2 sub-exceptions)"),
         (f"{TRACEBACK}KeyError: 1\n{TRACEBACK}OSError: 2\n", "OSError: 2"),
-        (f"{TRACEBACK}KeyError: 1\nException ignored in: <x>\n{TRACEBACK}OSError: 2\n", "KeyError: 1"),
+        (
+            f"{TRACEBACK}KeyError: 1\nException ignored in: <x>\n{TRACEBACK}OSError: 2\n",
+            "KeyError: 1",
+        ),
         (f"{TRACEBACK}KeyError: 1\nmake: *** [Makefile:1: train] Error 1\n", "KeyError: 1"),
         (f"{TRACEBACK}{SUMMARY}InvalidArgumentError: x\n", "OSError: InvalidArgumentError: x"),
         (f"{TRACEBACK}ValueError: \n  what is wrong\n", "ValueError: what is wrong"),
-        ("".join(f"[rank0]: {x}\n" for x in f"{TRACEBACK}ValueError: 3".splitlines()), "ValueError: 3"),
+        (
+            "".join(f"[rank0]: {x}\n" for x in f"{TRACEBACK}ValueError: 3".splitlines()),
+            "ValueError: 3",
+        ),
         (f"\x1b[1;31m{TRACEBACK}ValueError\x1b[0m: red\n", "ValueError: red"),
-        (f"{TRACEBACK}ValueError: {'x' * 500}\n", "ValueError: " + "x" * (MAX_LETTERS - 15) + "..."),
-        ("usage: a\na.py: error: unrecognized arguments: --n\n", "a.py: error: unrecognized arguments: --n"),
+        (
+            f"{TRACEBACK}ValueError: {'x' * 500}\n",
+            "ValueError: " + "x" * (MAX_LETTERS - 15) + "...",
+        ),
+        (
+            "usage: a\na.py: error: unrecognized arguments: --n\n",
+            "a.py: error: unrecognized arguments: --n",
+        ),
         ("cat: data: No such file or directory\nbye\n", "cat: data: No such file or directory"),
         ("panic: boom\n\ngoroutine 1 [running]:\nexit status 2\n", "panic: boom"),
-        ("thread 'main' panicked at a.rs:2:5:\nboom\nnote: x\n", "thread 'main' panicked at a.rs:2:5: boom"),
+        (
+            "thread 'main' panicked at a.rs:2:5:\nboom\nnote: x\n",
+            "thread 'main' panicked at a.rs:2:5: boom",
+        ),
         ('Exception in thread "main" E: a\n\tat x\nCaused by: F: b\n\tat y\n', "Caused by: F: b"),
-        ("F1118 10:00:00.000 12 a.cc:12] Check failed: a\n", "F1118 10:00:00.000 12 a.cc:12] Check failed: a"),
+        (
+            "F1118 10:00:00.000 12 a.cc:12] Check failed: a\n",
+            "F1118 10:00:00.000 12 a.cc:12] Check failed: a",
+        ),
         ("错误：找不到数据\n", "错误：找不到数据"),
     ],
-)  # fmt: skip
+)
 def test_the_line_that_states_the_error_is_found(log: str, line: str) -> None:
     assert found(log) == line
 

@@ -75,7 +75,7 @@ def test_a_failure_that_is_not_retried_says_why(
     record: ExitRecord, spec: dict[str, int], why: str
 ) -> None:
     retried = spec.pop("retried", 0)
-    job = a_job(spec=a_spec(**({"max_retries": 3} | spec)), retried=retried)
+    job = a_job(spec=a_spec(**({"max_retries": 3} | spec)), retried=retried)  # type: ignore[arg-type]
     step = settle(job, an_attempt(a_replica(ended=record)), {})
     assert step is not None
     event, failure = step
