@@ -15,7 +15,7 @@ PARALLEL := --numprocesses=4 --dist=loadfile --no-loadscope-reorder
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-chaos test-paddle test-all check format docs bench lock clean
+.PHONY: help install wheel demo test test-slow test-chaos test-paddle test-all check format docs bench lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,11 @@ $(READY): pyproject.toml requirements-dev.lock scripts/find-python.sh
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@$(BIN)/python -m compileall -q src/paddlecloud
 	@touch $(VENV)/paddlecloud-only $@
+
+wheel: install ## build dist/paddlecloud-VERSION-py3-none-any.whl
+	@rm -rf dist
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+	@ls dist/*.whl
 
 demo: install ## run an example job from submit to results on this machine
 	@sh scripts/demo.sh

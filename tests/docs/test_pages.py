@@ -36,7 +36,11 @@ SEPARATES = {"docs/how-to/run-a-team-server.md", "docs/how-to/run-a-team-server.
 # What a page shows and the tests do not run, with the reason.
 NOT_RUN = {
     "make demo": "tests/integration runs it; it installs the whole project",
-    "make test": "it would run itself",
+    "make wheel": "it writes into the project",
+    'pipx install "dist/paddlecloud-0.1.0-py3-none-any.whl[server]"': "needs pipx and an index",
+    'uv tool install "dist/paddlecloud-0.1.0-py3-none-any.whl[server]"': "needs an index",
+    'python3 -m pip install "dist/paddlecloud-0.1.0-py3-none-any.whl[server]"': "needs an index",
+    "sh scripts/install.sh": "tests/integration/test_install.py runs it",
     "make install": "it makes the environment that these tests run in",
     "paddlecloud server logs -f": "it goes on until it is interrupted",
     "python3 -m pip install paddlepaddle": "900 MB; scripts/paddle.py installs it for tests/paddle",

@@ -94,12 +94,17 @@ def test_wrong_use_of_the_installer_changes_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def a_demo(directory: Path, *, code: int) -> subprocess.CompletedProcess[str]:
-    """The demonstration with a command that says what it was asked, and whose job ends so."""
+def a_demo(
+    directory: Path, *, code: int, running: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """The demonstration with a command that records its calls and whose job ends with this code;
+    `running`: there is a server before."""
     program = directory / "bin" / "paddlecloud"
     program.parent.mkdir(parents=True)
     program.write_text(
-        '#!/bin/sh\necho "$1" >>asked\n[ "$1" = submit_job ] || exit 0\n'
+        '#!/bin/sh\necho "$1" "$(expr "$2" : "\\([a-z]*\\)$")" >>asked\n'
+        f'[ "$1 $2" != "server status" ] || exit {0 if running else 1}\n'
+        '[ "$1" = submit_job ] || exit 0\n'
         f"echo job_id: job-1\nexit {code}\n"
     )
     program.chmod(0o755)
@@ -112,9 +117,17 @@ def a_demo(directory: Path, *, code: int) -> subprocess.CompletedProcess[str]:
 def test_the_demonstration_fails_if_its_job_does(tmp_path: Path, code: int) -> None:
     done = a_demo(tmp_path, code=code)
     assert (done.returncode, done.stdout) == (code, "job_id: job-1\n")
-    asked = (tmp_path / "asked").read_text().split()
-    assert asked == ["submit_job"] + ["query_job", "get_files"] * (code == 0)
+    asked = [line.strip() for line in (tmp_path / "asked").read_text().splitlines()]
+    after = ["query_job", "get_files"] * (code == 0)
+    assert asked == ["server status", "submit_job", *after, "server stop"]
     assert {path.name for path in tmp_path.iterdir()} == {"asked", "bin", "scripts"}
+
+
+def test_the_demonstration_leaves_a_server_that_was_running_before(tmp_path: Path) -> None:
+    done = a_demo(tmp_path, code=0, running=True)
+    assert done.returncode == 0
+    assert "stop" not in (tmp_path / "asked").read_text()
+    assert done.stderr.endswith("this stops it: bin/paddlecloud server stop\n")
 
 
 def test_what_goes_on_path_is_the_command_alone() -> None:

@@ -59,7 +59,7 @@ def save(directory, weight, bias):
     """Fill a temporary file, then rename it: a kill never leaves half a model."""
     directory.mkdir(parents=True, exist_ok=True)
     scratch = directory / "model.json.new"
-    scratch.write_text(json.dumps({"weight": weight, "bias": bias}))
+    scratch.write_text(json.dumps({"weight": weight, "bias": bias}) + "\n")
     scratch.rename(directory / "model.json")
 
 
