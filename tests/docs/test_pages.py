@@ -33,6 +33,7 @@ SHOWN_ONLY = ("text", "toml", "ini", "json", "mermaid")
 # Pages on which jobs of a team run: that takes a uid for each user.
 SEPARATES = {"docs/how-to/run-a-team-server.md", "docs/how-to/run-a-team-server.zh.md"}
 
+WITH_POSTGRES = "tests/integration/server/test_backup_process.py runs it"
 # What a page shows and the tests do not run, with the reason.
 NOT_RUN = {
     "make demo": "tests/integration runs it; it installs the whole project",
@@ -56,6 +57,10 @@ NOT_RUN = {
     'paddlecloud submit_job --files=my_faces --start_cmd="sh run.sh" --watch_mode=1': (
         "needs PaddlePaddle and somebody's images"
     ),
+    "paddlecloud admin backup /mnt/backup/tuesday --config server.toml": WITH_POSTGRES,
+    "createdb paddlecloud_restored": WITH_POSTGRES,
+    "PADDLECLOUD_HOME=/srv/restored paddlecloud admin restore /mnt/backup/tuesday "
+    "--config restored.toml": WITH_POSTGRES,
     "paddlecloud query_job JOB --json": "JOB stands for any job",
     r"printf 'numpy==1.26.4\nvisualdl==2.5.3\n' > requirements.txt": "the line below uses it",
     'paddlecloud submit_job --files=job --start_cmd="python train.py" '

@@ -88,6 +88,8 @@ ADMIN = (
     ("admin quota plans", "account.quota", ("list the plans", "列出套餐")),
     ("admin audit", "admin.audit", ("who changed what, and when", "查看变更记录")),
     ("admin gc", "admin.gc", ("delete what is past its keeping time", "清理过期的任务和文件")),
+    ("admin backup", "admin.backup", ("copy database, keys and files", "备份数据库、密钥和文件")),
+    ("admin restore", "admin.backup", ("fill a home from a backup", "从备份恢复")),
     ("admin verify", "admin.verify", ("find stored files that went bad", "查找已损坏的存储文件")),
 )
 HIDDEN = (("get_fils", "gen2020.get_files", ("the same as get_files", "同 get_files")),)

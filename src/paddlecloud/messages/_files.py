@@ -232,6 +232,106 @@ FILE_TEXTS: dict[str, tuple[str, str]] = {
         "again",
         "{user} 提交的文件：{paths}（涉及 {jobs}）已丢失；下次提交时会重新上传",
     ),
+    # -- admin backup, admin restore ------------------------------------------------------------
+    "backup_damaged": (
+        "{path} is damaged: its sha256 is not the one in the backup; nothing was written; use "
+        "another backup",
+        "{path} 已损坏：其 sha256 与备份中记录的不一致；未写入任何内容，请使用其他备份",
+    ),
+    "backup_directory_missing": (
+        "name the directory of the backup: paddlecloud {command} DIR",
+        "请指定备份目录：paddlecloud {command} DIR",
+    ),
+    "backup_done": (
+        "backup written to {path}: {files} files, {size}",
+        "备份已写入 {path}：{files} 个文件，共 {size}",
+    ),
+    "backup_exists": (
+        "{path} exists already; name a directory that does not exist yet",
+        "{path} 已存在，请指定一个尚不存在的目录",
+    ),
+    "backup_failed": (
+        "the backup failed at {path}: {reason}; the incomplete backup was deleted",
+        "备份失败，位置 {path}：{reason}；未完成的备份已删除",
+    ),
+    "backup_in_store": (
+        "{path} is inside the store {store}, which is what is copied; name a directory "
+        "elsewhere, best on another disk",
+        "{path} 位于要备份的存储目录 {store} 之内，请指定其他目录，最好在另一块磁盘上",
+    ),
+    "backup_left_out": (
+        "not in the backup, keep a copy of your own: {names}",
+        "以下内容不在备份中，请自行保存：{names}",
+    ),
+    "backup_newer": (
+        "the backup {path} was written by the newer version {version}; restore it with that "
+        "version",
+        "备份 {path} 由更新的版本 {version} 写入，请使用该版本恢复",
+    ),
+    "backup_not_complete": (
+        "{path} is not a complete backup: {file} is missing or not readable; name the directory "
+        "that `paddlecloud admin backup` reported",
+        "{path} 不是完整的备份：{file} 缺失或无法读取；请指定 paddlecloud admin backup "
+        "输出的目录",
+    ),
+    "backup_of_damaged": (
+        "{count} stored blobs are damaged, and so are their copies: keep older backups, and run "
+        "`paddlecloud admin verify`",
+        "存储中有 {count} 个内容已损坏，其备份同样是损坏的：请保留较早的备份，"
+        "并运行 paddlecloud admin verify",
+    ),
+    "backup_parent_missing": (
+        "there is no directory {path} to write the backup to; create it or mount the disk",
+        "备份所在的目录 {path} 不存在，请先创建或挂载磁盘",
+    ),
+    "backup_runs": (
+        "another backup is being written to {path}; wait for it or choose another name",
+        "另一个备份正在写入 {path}，请等待其完成或换一个名称",
+    ),
+    "backup_so_far": (
+        "copied so far: {files} files, {size}",
+        "目前已复制 {files} 个文件，共 {size}",
+    ),
+    "restore_database_used": (
+        "the database that database.url names has tables already; restore into an empty one "
+        "(createdb)",
+        "database.url 指向的数据库中已有数据表，请恢复到一个空的数据库（createdb）",
+    ),
+    "restore_done": (
+        "restored the backup of {at} into {home}: {jobs} jobs, {lost} of them lost because they "
+        "were running at that time; start the server: paddlecloud server start",
+        "已将 {at} 的备份恢复到 {home}：共 {jobs} 个任务，其中 {lost} 个备份时正在运行，结果未知；"
+        "启动服务器：paddlecloud server start",
+    ),
+    "restore_failed": (
+        "the restore failed at {path}: {reason}; fix the cause and run the same command again",
+        "恢复失败，位置 {path}：{reason}；请排除原因后再次运行同一命令",
+    ),
+    "restore_home_used": (
+        "the home {home} is not empty: {path} exists; restore into a new PADDLECLOUD_HOME (and "
+        "store.root, if it is set), or move the old one away",
+        "{home} 不是空的：{path} 已存在；请恢复到新的 PADDLECLOUD_HOME（如设置了 store.root，"
+        "也请更换），或将原目录移走",
+    ),
+    "restore_other_backup": (
+        "{home} is partly restored from {path}; restore that backup, or delete the home first",
+        "{home} 中有从 {path} 恢复到一半的数据；请继续恢复该备份，或先删除该目录",
+    ),
+    "restore_other_kind": (
+        "the backup has a {name} of the kind {expected}, and the settings name {found}; restore "
+        "it with settings of the same kind (--config)",
+        "备份中的 {name} 类型为 {expected}，而设置中为 {found}；"
+        "请使用相同类型的设置恢复（--config）",
+    ),
+    "restore_server_runs": (
+        "a server is running in {home}; restore into another home, or stop the server and move "
+        "its home away",
+        "{home} 的服务器正在运行；请恢复到其他目录，或停止服务器并移走该目录",
+    ),
+    "restore_unfinished": (
+        "{home} is only partly restored; finish it: paddlecloud admin restore {backup}",
+        "{home} 尚未恢复完成，请继续：paddlecloud admin restore {backup}",
+    ),
     # -- uploads in parts ---------------------------------------------------------------------
     "upload_again": (
         "upload interrupted: the server, its store or the network does not respond; retrying "

@@ -139,6 +139,12 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
         "{worker} was stopped by the platform",
         "{worker} 被平台停止",
     ),
+    "fail_restored": (
+        "the server was restored from its backup of {at}, when {worker} was running on machine "
+        "{node}; the outcome of {worker} is unknown",
+        "服务器已从 {at} 的备份恢复，备份时 {worker} 正在机器 {node} 上运行，"
+        "无法得知 {worker} 的结果",
+    ),
     "fail_unwatched": (
         "the supervisor of {worker} on machine {node} was killed, so the outcome of {worker} "
         "is unknown; all its processes were stopped",
@@ -268,6 +274,11 @@ JOB_TEXTS: dict[str, tuple[str, str]] = {
     "advice_log_of": (
         "the whole log: paddlecloud logs {job_id} -w {worker}",
         "完整日志：paddlecloud logs {job_id} -w {worker}",
+    ),
+    "advice_restored": (
+        "submit the job again if its outputs are not complete; jobs with --max_retries are "
+        "retried by themselves",
+        "如果输出不完整，请重新提交任务；设置了 --max_retries 的任务会自动重试",
     ),
     "advice_lost": (
         "check that the machine and its agent are running; --max_retries (now {max_retries}) "

@@ -261,6 +261,28 @@ SERVER_TEXTS: dict[str, tuple[str, str]] = {
         "cannot use the CA certificate file {path}: {reason}; correct ca_file",
         "签发机构的证书文件 {path} 无法使用：{reason}，请更正 ca_file",
     ),
+    "database_damaged": (
+        "the database {database} is damaged: {detail}; restore the last backup into a new home: "
+        "paddlecloud admin restore",
+        "数据库 {database} 已损坏：{detail}；请将最近的备份恢复到新的目录："
+        "paddlecloud admin restore",
+    ),
+    "database_missing": (
+        "there is no server database at {database}; run the command on the server's machine, "
+        "with its PADDLECLOUD_HOME or its settings file (--config)",
+        "{database} 处没有服务器数据库；请在服务器所在机器上运行该命令，并指定其 PADDLECLOUD_HOME "
+        "或设置文件（--config）",
+    ),
+    "postgres_program_failed": (
+        "{program} failed: {detail}",
+        "{program} 运行失败：{detail}",
+    ),
+    "postgres_program_missing": (
+        "{program} is not installed here; install the client programs of PostgreSQL (Debian: "
+        "postgresql-client), at least as new as the database server",
+        "本机没有 {program}；请安装 PostgreSQL 客户端程序（Debian：postgresql-client），"
+        "版本不低于数据库服务器",
+    ),
     "database_lost": (
         "the database {database} is missing or empty, but keys and files of its jobs still "
         "exist; restore it from a backup, or start without its jobs: paddlecloud server start "

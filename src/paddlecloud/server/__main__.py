@@ -76,9 +76,15 @@ def main() -> int:
     try:
         if args.verify:
             return _verify(home, settings_file, args)
+        if args.backup:
+            return _backup(home, settings_file, args)
+        if args.restore:
+            return _restore(home, settings_file, args)
         (home / "server").mkdir(parents=True, exist_ok=True, mode=0o700)
         _log_to(None if args.foreground else home / "server" / "server.log")
         _run(home, settings_file, fresh=args.fresh)
+    except KeyboardInterrupt:  # of a command beside the server
+        return 130
     except PaddleCloudError as error:
         return _refuse(error, args)
     except OSError as error:
@@ -96,6 +102,30 @@ def _verify(home: Path, settings_file: Path | None, args: argparse.Namespace) ->
     os.nice(10)  # jobs and the server go first
     return verify.main(
         settings, user=args.user, repair=args.repair, as_json=args.json, lang=args.lang
+    )
+
+
+def _backup(home: Path, settings_file: Path | None, args: argparse.Namespace) -> int:
+    from paddlecloud.server.services.admin import backup  # noqa: PLC0415 - a server that starts has no use for it
+
+    settings, _ = read_with_origins(home, settings_file, os.environ)
+    os.nice(10)
+    return backup.main(
+        settings,
+        settings_file,
+        os.environ,
+        target=args.backup,
+        blobs=not args.no_blobs,
+        as_json=args.json,
+        lang=args.lang,
+    )
+
+
+def _restore(home: Path, settings_file: Path | None, args: argparse.Namespace) -> int:
+    from paddlecloud.server.services.admin import restore  # noqa: PLC0415 - the same
+
+    return restore.main(
+        home, settings_file, os.environ, backup=args.restore, as_json=args.json, lang=args.lang
     )
 
 
@@ -277,6 +307,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--verify", action="store_true", help="check the stored files and end")
     parser.add_argument("--repair", action="store_true", help="with --verify")
     parser.add_argument("--user", help="with --verify")
+    parser.add_argument("--backup", type=Path, help="copy database, keys and files, and end")
+    parser.add_argument("--no-blobs", action="store_true", help="with --backup")
+    parser.add_argument("--restore", type=Path, help="fill the home from a backup, and end")
     parser.add_argument("--fresh", action="store_true", help="start without the lost database")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--lang", default="en")

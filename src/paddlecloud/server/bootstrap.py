@@ -27,7 +27,7 @@ from paddlecloud.model.errors import ConfigError, PaddleCloudError
 from paddlecloud.model.jobs.job import JobType
 from paddlecloud.model.policy.pool import ElasticLimits, Pool
 from paddlecloud.server.deps import Deps, OwnerLocks
-from paddlecloud.server.lost_database import database_of, has_traces, prepare
+from paddlecloud.server.lost_database import check_restored, database_of, has_traces, prepare
 from paddlecloud.server.open_store import open_store
 from paddlecloud.server.services.accounts import embedded_accounts
 from paddlecloud.server.services.admin.pools import stored_pools
@@ -52,6 +52,7 @@ def open_deps(settings: Settings, url: str = "", *, fresh: bool = False) -> Deps
     """
     server_dir = settings.server_dir
     now = datetime.now(UTC)
+    check_restored(settings)
     if fresh:
         prepare(settings, now)
     key = (

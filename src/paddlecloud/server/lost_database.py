@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import logging
 import os
 import signal
@@ -32,6 +33,8 @@ log = logging.getLogger("paddlecloud.server")
 DATABASE = "paddlecloud.db"
 USERS = "users"
 """The directory of the store that holds the files of all users."""
+RESTORING = "restoring.json"
+"""Of the directory of the server, while `admin restore` has not filled the home completely."""
 _OF_THE_SERVER = (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", "place", "server.key")
 _CREDENTIALS = "credentials.json"
 _AGENT_SECONDS = 15.0
@@ -46,7 +49,15 @@ def database_of(settings: Settings) -> str | Path:
 def has_traces(settings: Settings) -> bool:
     """Whether an earlier database left something in this home."""
     kept = (settings.server_dir / _CREDENTIALS, settings.agent_dir / "agent.json")
-    return any(path.exists() for path in kept) or _has_entries(settings.store_dir / USERS)
+    return any(path.exists() for path in kept) or has_entries(settings.store_dir / USERS)
+
+
+def check_restored(settings: Settings) -> None:
+    """Refused if a restore of this home was interrupted."""
+    mark = settings.server_dir / RESTORING
+    if mark.exists():
+        backup = json.loads(mark.read_text("utf-8"))["path"]
+        raise Refused("restore_unfinished", home=str(settings.home), backup=backup)
 
 
 def prepare(settings: Settings, now: datetime) -> None:
@@ -157,7 +168,7 @@ def _move(source: Path, target: Path) -> None:
         ) from error
 
 
-def _has_entries(directory: Path) -> bool:
+def has_entries(directory: Path) -> bool:
     try:
         with os.scandir(directory) as entries:
             return next(entries, None) is not None

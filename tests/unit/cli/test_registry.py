@@ -31,7 +31,8 @@ def test_the_commands_of_the_product_are_there() -> None:
         "admin user disable", "admin user enable", "admin user delete", "admin token list",
         "admin token create", "admin token revoke", "admin job list", "admin job show",
         "admin job kill", "admin pool list", "admin quota show", "admin quota set",
-        "admin quota plans", "admin audit", "admin gc", "admin verify",
+        "admin quota plans", "admin audit", "admin gc", "admin backup", "admin restore",
+        "admin verify",
     ]  # fmt: skip
 
 
@@ -63,7 +64,7 @@ def test_words_name_a_command(words: list[str], name: str, rest: list[str]) -> N
         (["server", "--json"], "command_incomplete", "status"),
         (["server", "stat"], "command_meant", "server sta"),
         (["config", "shwo"], "command_meant", "config show"),
-        (["admin"], "command_incomplete", "user, token, job, pool, quota, audit, gc, verify"),
+        (["admin"], "command_incomplete", "quota, audit, gc, backup, restore, verify"),
         (["admin", "job"], "command_incomplete", "list, show, kill"),
         (["admin", "user", "crate"], "command_meant", "admin user create"),
     ],

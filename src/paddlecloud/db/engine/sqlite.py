@@ -119,7 +119,7 @@ class SqliteDatabase:
             try:
                 connection.execute("begin")
             except sqlite3.Error as error:
-                raise _translated(error, self._path) from error
+                raise translated(error, self._path) from error
             return work(_SqliteTx(connection, self._path))
         finally:
             self._give_back(connection)
@@ -163,7 +163,7 @@ class _SqliteWriter:
         try:
             migrate(_SqliteTx(self._connection, self._path), now=now, existing=existing)
         except sqlite3.Error as error:
-            raise _translated(error, self._path) from error
+            raise translated(error, self._path) from error
         self._hopeful = False  # there is no caller yet that would retry
         self.commit(())
         # All tables of a new database are in its log only. On a full disk they could not be
@@ -180,7 +180,7 @@ class _SqliteWriter:
                 self._durable = durable
             self._restart()
         except sqlite3.Error as error:
-            raise _translated(error, self._path) from error
+            raise translated(error, self._path) from error
 
     def run(self, task: Task, *, guarded: bool) -> None:
         """The first of a group needs no savepoint: there are no changes of others yet.
@@ -191,7 +191,7 @@ class _SqliteWriter:
         try:
             self._run(task, guarded)
         except sqlite3.Error as error:
-            raise self._failed(_translated(error, self._path)) from error
+            raise self._failed(translated(error, self._path)) from error
         except StorageFull as error:
             raise self._failed(error) from error
 
@@ -199,7 +199,7 @@ class _SqliteWriter:
         try:
             self._connection.execute("commit")
         except sqlite3.Error as error:
-            raise self._failed(_translated(error, self._path)) from error
+            raise self._failed(translated(error, self._path)) from error
         self._hopeful = True
         self._reserve.keep()
 
@@ -257,7 +257,7 @@ class _SqliteWriter:
             task.notices = ()
             if not connection.in_transaction:
                 cause = tx.failed or task.error
-                raise _translated(cause, self._path) from task.error
+                raise translated(cause, self._path) from task.error
             if not guarded:
                 self._restart()
                 return
@@ -308,7 +308,7 @@ class _SqliteTx:
         self.notices.append((channel, payload))
 
     def _failure(self, error: sqlite3.Error) -> PaddleCloudError:
-        self.failed = _translated(error, self._path)
+        self.failed = translated(error, self._path)
         if not self._connection.in_transaction:
             self._connection = _Dropped(self.failed)
         return self.failed
@@ -336,17 +336,17 @@ def _connect(path: Path, pragmas: Sequence[str]) -> sqlite3.Connection:
             cached_statements=256,
         )
     except sqlite3.Error as error:
-        raise _translated(error, path) from error
+        raise translated(error, path) from error
     try:
         for pragma in (*_PRAGMAS, *pragmas):
             connection.execute(f"pragma {pragma}")
     except sqlite3.Error as error:
         connection.close()
-        raise _translated(error, path) from error
+        raise translated(error, path) from error
     return connection
 
 
-def _translated(error: BaseException, path: Path) -> PaddleCloudError:
+def translated(error: BaseException, path: Path) -> PaddleCloudError:
     """The PaddleCloudError for this error."""
     if isinstance(error, PaddleCloudError):
         return error

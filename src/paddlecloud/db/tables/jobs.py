@@ -208,6 +208,10 @@ def versions(tx: Tx, job_ids: Collection[str]) -> dict[str, int]:
     return found
 
 
+def all_ids(tx: Tx) -> set[str]:
+    return {str(job_id) for (job_id,) in tx.all("select id from jobs")}
+
+
 def list_jobs(
     tx: Tx,
     owner: str,

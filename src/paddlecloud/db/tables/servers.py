@@ -88,6 +88,11 @@ def leave(tx: Tx, boot: str) -> None:
     tx.notify(CHANNEL, "")
 
 
+def delete_all(tx: Tx) -> None:
+    """Delete the rows of all servers; for a copy of a database."""
+    tx.run("delete from servers")
+
+
 def live(tx: Tx, now: datetime) -> list[Server]:
     """Live servers, the one that runs longest first."""
     rows = tx.all(

@@ -60,6 +60,8 @@ from paddlecloud.model.units import format_duration
 
 HUNG = "fail_hung"
 """Reason code of a job without output and CPU use for longer than its hang_timeout."""
+RESTORED = "fail_restored"
+"""Reason code of what ran when the backup was taken that the server was restored from."""
 _UNSENT = ("unsent_given_up", "unsent_kept")
 _ENDS = frozenset(
     {Event.SUCCEEDED, Event.BROKE, Event.WALL_TIME_OVER, Event.ATTEMPT_LOST, Event.STOPPED}
@@ -266,7 +268,8 @@ def _diagnose_kill(attempt: Attempt, waited: str) -> Diagnosis:
     lost = [one for one in attempt.replicas if one.state is ReplicaState.LOST]
     unsure = next((one for one in lost if one.exit is None or not one.exit.all_ended), None)
     if unsure is not None:
-        code = "killed_lost" if unsure.exit is None else "killed_unwatched"
+        unknown = unsure.exit is None or _is_restored(unsure.exit)
+        code = "killed_lost" if unknown else "killed_unwatched"
         about = {"worker": unsure.worker, "node": unsure.node}
         advice = Reason(code=f"advice_{code}", params={"node": unsure.node})
         return Diagnosis(Reason(code=code, params=about), advice)
@@ -315,6 +318,9 @@ def _lost(job: Job, replica: Replica) -> Diagnosis:
     """Contact with the machine was lost, or its agent found the supervisor killed."""
     about = {"worker": replica.worker, "node": replica.node}
     retries: dict[str, str | int] = {"max_retries": job.spec.max_retries}
+    if replica.exit is not None and replica.exit.said is not None and _is_restored(replica.exit):
+        reason = Reason(code=RESTORED, params={**replica.exit.said.params, **about})
+        return Diagnosis(reason, Reason(code="advice_restored"))
     if replica.exit is None or replica.exit.cause is not ExitCause.UNWATCHED:
         return Diagnosis(
             Reason(code=LOST, params=about), Reason(code="advice_lost", params=retries)
@@ -324,6 +330,10 @@ def _lost(job: Job, replica: Replica) -> Diagnosis:
         code, advice = UNWATCHED_LEFT, "advice_unwatched_left"
     given = retries | {"node": replica.node}
     return Diagnosis(Reason(code=code, params=about), Reason(code=advice, params=given))
+
+
+def _is_restored(record: ExitRecord) -> bool:
+    return record.said is not None and record.said.code == RESTORED
 
 
 def diagnose_hang(job: Job, worker: str) -> Diagnosis:

@@ -55,7 +55,8 @@ class Watch:
             deps.db.write(lambda tx: usage.shift_running(tx, ahead, now, passed))
         live = deps.db.read(attempts.live_attempts)
         for attempt in live:
-            _keep_agents(deps, attempt, now)
+            if not attempt.over:  # else it is only to be settled
+                _keep_agents(deps, attempt, now)
         self._lose_silent(deps, live, now, passed)
         placed = _settle_all(deps, now)
         hang_detection.stop_hung(deps, now, placed)

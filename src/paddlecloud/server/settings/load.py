@@ -42,15 +42,20 @@ def read_settings(
 
 
 def read_with_origins(
-    home: Path, path: Path | None = None, environ: Mapping[str, str] | None = None
+    home: Path,
+    path: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    *,
+    source: Path | None = None,
 ) -> tuple[Settings, Origins]:
-    """The same, and where each key came from that is not a default."""
+    """The same, and where each key came from that is not a default. `source` has the text of a file
+    that is yet to be written to `path`."""
     chosen = path or home / "server.toml"
     proxies = from_environment(environ or {})
     if path is None and not chosen.exists():
         return Settings(home=home, proxies=proxies), {}
     reader = _Reader(path=chosen.absolute(), environ=environ or {})
-    settings = replace(reader.settings(home, _load(chosen)), proxies=proxies)
+    settings = replace(reader.settings(home, _load(source or chosen)), proxies=proxies)
     validate.check(settings, chosen)
     return settings, reader.origins
 
