@@ -271,8 +271,7 @@ FILE_TEXTS: dict[str, tuple[str, str]] = {
     "backup_not_complete": (
         "{path} is not a complete backup: {file} is missing or not readable; name the directory "
         "that `paddlecloud admin backup` reported",
-        "{path} 不是完整的备份：{file} 缺失或无法读取；请指定 paddlecloud admin backup "
-        "输出的目录",
+        "{path} 不是完整的备份：{file} 缺失或无法读取；请指定 paddlecloud admin backup 输出的目录",
     ),
     "backup_of_damaged": (
         "{count} stored blobs are damaged, and so are their copies: keep older backups, and run "

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from paddlecloud.db.engine.copies import copy_database
 from paddlecloud.db.engine.sqlite import open_sqlite
 from paddlecloud.db.tables import attempts, counters, jobs
 from paddlecloud.model.diagnosis.outcome import RESTORED
@@ -172,12 +173,11 @@ def test_files_and_rows_fit_whatever_happens_in_between(
     old = finished(world, snapshot=world.snapshot({"old.py": b"old"}))
     deleted = finished(world, b"deleted before")
     new: list[str] = []
-    copy = backup.copy_database
 
     def while_copied(place: str | Path, into: Path, environ: Mapping[str, str]) -> None:
         world.user.post(f"/api/v1/jobs/{deleted}/delete")
         new.append(world.submit(snapshot=world.snapshot({"new.py": b"new"})))
-        copy(place, into, environ)
+        copy_database(place, into, environ)
         world.user.post(f"/api/v1/jobs/{old}/delete")
         world.clock.move(days=1000)
         retention.collect(world.deps)
@@ -310,21 +310,14 @@ def test_an_interrupted_restore_is_repeated_and_no_server_starts_before(
             _original(*args)
             raise Killed
 
-        if step == "write_private":  # the first is the mark
-
-            def killed(path: Path, text: str) -> None:
-                if path.name in _backup_format.KEYS:
-                    raise Killed
-
         with monkeypatch.context() as patched:
             patched.setattr(restore, step, killed)
             with pytest.raises(Killed):
                 restored(home, target)
-        if step != "write_private":
-            with pytest.raises(Refused) as refused:
-                lost_database.check_restored(Settings(home=home))
-            assert refused.value.code == "restore_unfinished"
-            assert str(target) in str(refused.value)
+        with pytest.raises(Refused) as refused:
+            lost_database.check_restored(Settings(home=home))
+        assert refused.value.code == "restore_unfinished"
+        assert str(target) in str(refused.value)
     finished(world)
     other = target.with_name("second")
     back_up(world, other)
