@@ -350,6 +350,7 @@ def test_doctor_finds_everything_well(home: Path) -> None:
     assert names[:3] == ["configuration", "server", "signature"]
     assert names[-1] == "job"
     assert {"database", "store", "agent"} <= set(names)
+    assert command("list_jobs", "--json").stdout.strip() == "[]", "its job is deleted"
 
 
 @pytest.mark.slow

@@ -131,6 +131,9 @@ class KeepsAgent(Protocol):
     def ensure_agent(self) -> None:
         """Start it if it does not run. Returns at once."""
 
+    def await_end(self, seconds: float) -> bool:
+        """Wait until it has ended, at most so long; False if it still runs."""
+
 
 @runtime_checkable
 class JoinedByAgents(Protocol):

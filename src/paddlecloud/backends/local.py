@@ -135,6 +135,14 @@ class Local:
                 cwd="/",
             )
 
+    def await_end(self, seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        while self._node and self._alive():
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.01)
+        return True
+
     def _total(self) -> Resources:
         """The values of the settings, and otherwise what the control groups allow."""
         above = ceiling() if None in (self._cpu, self._memory) else (None, None)

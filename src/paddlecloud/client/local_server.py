@@ -124,13 +124,22 @@ def ensure(
 
 def is_alive(home: str) -> bool:
     """Whether a server holds its lock, ready or not."""
+    return _is_held(_file(home, "lock"))
+
+
+def has_agent(home: str) -> bool:
+    """Whether the agent of this machine runs: without a server only as long as jobs do."""
+    return _is_held(os.path.join(home, "agent", "lock"))
+
+
+def _is_held(path: str) -> bool:
     fcntl = _fcntl()
     try:
-        fd = os.open(_file(home, "lock"), os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise _unusable(_file(home, "lock"), error) from error
+        raise _unusable(path, error) from error
     try:
         # Shared: two clients that only check must not take each other for a server.
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -57,6 +57,7 @@ TEXTS: dict[str, tuple[str, str]] = {
         "stopped; running jobs continue",
         "已停止，运行中的任务不受影响",
     ),
+    "server_stopped_idle": ("stopped", "已停止"),
     "server_was_off": ("it was not running", "服务器原本未运行"),
     "server_no_log": ("there is no log yet: {path}", "还没有日志：{path}"),
     "server_settings_later": (
@@ -244,7 +245,12 @@ TEXTS: dict[str, tuple[str, str]] = {
         "no file; the embedded server is used",
         "无配置文件，使用本机服务器",
     ),
-    "doctor_tiny_job": ("{job_id} ended {state}", "{job_id} 结束，状态 {state}"),
+    "doctor_left_job": (
+        "the test job {job_id} could not be deleted: {reason}; delete it: paddlecloud delete_job "
+        "{job_id}",
+        "示例任务 {job_id} 未能删除：{reason}；可执行 paddlecloud delete_job {job_id} 删除",
+    ),
+    "doctor_tiny_job": ("{job_id}: {state}", "{job_id}：{state}"),
     "doctor_wrong_log": (
         "{job_id} printed {got} instead of ok",
         "{job_id} 输出 {got}，应为 ok",

@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from paddlecloud import __version__
-from paddlecloud.db.tables import servers
+from paddlecloud.backends.base import KeepsAgent
+from paddlecloud.db.tables import attempts, servers
 from paddlecloud.model.errors import PaddleCloudError, Refused
 from paddlecloud.server.bootstrap import open_deps
 from paddlecloud.server.deps import Deps
@@ -60,6 +61,8 @@ log = logging.getLogger("paddlecloud.server")
 SETTINGS_FILE = "settings.json"
 """Of the directory of the server: names the settings file of the last start."""
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+AGENT_SECONDS = 2.0
+"""Seconds for an idle agent to end with the server."""
 HOME_EVERY = 20
 """Ticks of uvicorn between two checks of the home."""
 
@@ -183,11 +186,21 @@ def serve(
         server.run(sockets=[listeners.local])
     finally:
         runner.stop()
+        _await_idle_agent(deps)
         if deps.server is not None:
             with contextlib.suppress(PaddleCloudError):
                 deps.db.write(lambda tx: servers.leave(tx, deps.boot), durable=False)
         deps.logs.close()
         deps.db.close()
+
+
+def _await_idle_agent(deps: Deps) -> None:
+    """Wait for the end of this machine's agent, which ends with the server if nothing runs."""
+    with contextlib.suppress(PaddleCloudError):
+        if deps.server is None and not deps.db.read(attempts.live_attempts):
+            for backend in deps.backends.values():
+                if isinstance(backend, KeepsAgent):
+                    backend.await_end(AGENT_SECONDS)
 
 
 class _Server(uvicorn.Server):

@@ -115,10 +115,11 @@ def test_the_words_that_manage_it(shared: Person) -> None:
     assert logs["path"] == str(shared.home / "server" / "server.log")
     assert len(logs["lines"]) == 1
     assert shared.runs("server", "logs", "-n1").out == logs["lines"][0] + "\n"
-    assert shared.runs("server", "stop", "--json").json == {"stopped": True}
-    assert shared.runs("server", "stop", "--json").json == {"stopped": False}
-    stopped = shared.runs("server", "stop", PADDLECLOUD_LANG="zh")
-    assert (stopped.code, stopped.err) == (0, "服务器原本未运行\n")
+    for stopped in (True, False):
+        said = shared.runs("server", "stop", "--json").json
+        assert said == {"stopped": stopped, "agent_running": False}
+    stopped_zh = shared.runs("server", "stop", PADDLECLOUD_LANG="zh")
+    assert (stopped_zh.code, stopped_zh.err) == (0, "服务器原本未运行\n")
 
 
 def test_its_log_can_be_followed(shared: Person) -> None:
@@ -145,10 +146,22 @@ def test_a_stop_leaves_jobs_running_and_the_next_command_finds_them(
     (pid,) = shared.sees(job_id)["instance_ids_list"]
     assert shared.runs("server", "stop").err == "stopped; running jobs continue\n"
     os.kill(int(pid), 0)
+    assert local_server.has_agent(str(shared.home))
     found = shared.runs("query_job", job_id)
     assert found.err == "starting the embedded server ...\n"
     assert "job_status: running\n" in found.out
     check_it_went_on(shared, job_id, end, pid)
+
+
+def test_a_stop_with_nothing_running_ends_the_agent_too(shared: Person) -> None:
+    shared.waits_for(shared.submits("echo hi"))
+    assert local_server.has_agent(str(shared.home))
+    assert shared.runs("server", "stop", PADDLECLOUD_LANG="zh").err == "已停止\n"
+    assert not local_server.has_agent(str(shared.home))
+    again = shared.runs("server", "start", "--json")
+    stopped = shared.types("server", "stop", "--json")
+    assert (again.code, stopped.json) == (0, {"stopped": True, "agent_running": False})
+    assert shared.waits_for(shared.submits("echo hi"))["job_status"] == "success"
 
 
 def test_a_job_that_ends_while_the_server_is_away_is_not_lost(
@@ -183,7 +196,7 @@ def test_a_pid_of_nobody_in_a_stale_file_is_no_obstacle(shared: Person) -> None:
     rewrite_info(shared, pid=2**22 + 1, boot="old")
     status = shared.types("server", "status", "--json").json
     assert status == {"ready": False, "url": None, "pid": None, "version": None}
-    assert shared.types("server", "stop", "--json").json == {"stopped": False}
+    assert shared.types("server", "stop", "--json").json["stopped"] is False
     assert shared.runs("list_jobs").code == 0
     assert info(shared)["pid"] == shared.server()
 

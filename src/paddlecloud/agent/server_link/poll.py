@@ -6,7 +6,8 @@ the beginning (cursor 0) is always safe; it is made once after each start of eit
 a round, which a response without orders ends: a replica that was not listed in it is not wanted any
 more, because an earlier agent that was killed got the order to delete it.
 
-The agent of an embedded server ends when its server is gone and nothing runs.
+The agent that a server keeps on its own machine ends when that server stops and nothing runs, or
+when it is gone for a while and nothing runs.
 """
 
 from __future__ import annotations
@@ -138,6 +139,9 @@ class Poller:
         if self._in_round and not orders:
             self._in_round = False
             self._lifecycle.end_round()
+        if answer.get("stopping") and context.config.endpoint_file and not context.registry.runs():
+            context.log.info("the server stops and nothing runs")
+            context.stop()
 
     def _failed(self, error: PaddleCloudError) -> None:
         self._wait = 0.0

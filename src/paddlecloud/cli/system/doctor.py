@@ -16,7 +16,7 @@ from paddlecloud.client.response_checks import parse, refuse
 from paddlecloud.client.sdk import server_url
 from paddlecloud.client.submit import submit
 from paddlecloud.messages.cli import TEXTS
-from paddlecloud.model.errors import PaddleCloudError, Unreachable, from_wire
+from paddlecloud.model.errors import PaddleCloudError, Retry, Unreachable, from_wire
 from paddlecloud.net.endpoint import Endpoint
 
 TYPE_CHECKING = False
@@ -46,10 +46,20 @@ class Broken(Exception):
 
 def run(args: Args, context: Context) -> int:
     del args
+    made: list[str] = []
+    try:
+        return _check(context, made)
+    finally:
+        for job_id in made:
+            _delete(context, job_id)
+
+
+def _check(context: Context, made: list[str]) -> int:
+    """Check the links in order; `made` gets the ids of jobs that were submitted for it."""
     out = context.out
     results: list[dict[str, object]] = []
     broken = None
-    for name, check in _links(context):
+    for name, check in _links(context, made):
         began = perf_counter()
         try:
             detail, ok = check(), True
@@ -76,7 +86,7 @@ def run(args: Args, context: Context) -> int:
     return 0 if broken is None else 1
 
 
-def _links(context: Context) -> Iterator[Link]:
+def _links(context: Context, made: list[str]) -> Iterator[Link]:
     yield "configuration", lambda: context.config.path or context.out.text("doctor_config_none")
     yield "server", lambda: _server(context)
     yield "signature", lambda: _signature(context)
@@ -87,7 +97,7 @@ def _links(context: Context) -> Iterator[Link]:
         return
     for check in checks:
         yield str(check["name"]), partial(_reported, check)
-    yield "job", lambda: _tiny_job(context)
+    yield "job", lambda: _tiny_job(context, made)
 
 
 def _server(context: Context) -> str:
@@ -146,22 +156,42 @@ def _reported(check: dict[str, object]) -> str:
     return str(check["detail"])
 
 
-def _tiny_job(context: Context) -> str:
-    """The whole way of a job: submit, run, finish, and the right bytes in its log."""
-    client = context.client
+def _tiny_job(context: Context, made: list[str]) -> str:
+    """The whole way of a job: submit, run, finish, and the right bytes in its log. The caller
+    deletes what is in `made`, whatever became of it."""
+    client, out = context.client, context.out
     with tempfile.TemporaryDirectory(prefix="paddlecloud-doctor-") as empty:
         # Not by the client, which would print how many files it found.
         tiny = {"files": empty, "start_cmd": "echo ok", "job_name": "doctor", "cpu": 0.1}
         job_id = submit(client, tiny)["job"]["job_id"]
-    job = client.wait(job_id, JOB_SECONDS)
+    made.append(job_id)
+    try:
+        job = client.wait(job_id, JOB_SECONDS)
+    except Retry as error:
+        if error.code != "wait_timeout":
+            raise
+        job = client.query_job(job_id, diff=False)
+    detail = out.text("doctor_tiny_job", job_id=job.id, state=job.state)
     if job.state != "success":
         failure = job.view.get("failure") or {"message": job.view.get("queue_reason", "")}
-        detail = context.out.text("doctor_tiny_job", job_id=job.id, state=job.state)
-        raise Broken(f"{detail}; {failure['message']}")
+        raise Broken(f"{detail}; {failure['message']}".rstrip("; "))
     log = b"".join(client.logs(job.id, follow=True))
     if log != b"ok\n":
-        raise Broken(context.out.text("doctor_wrong_log", job_id=job.id, got=repr(log[:100])))
-    return context.out.text("doctor_tiny_job", job_id=job.id, state=job.state)
+        raise Broken(out.text("doctor_wrong_log", job_id=job.id, got=repr(log[:100])))
+    return detail
+
+
+def _delete(context: Context, job_id: str) -> None:
+    """Delete the job, after it was ended if it still waits or runs."""
+    client = context.client
+    try:
+        if not client.query_job(job_id, diff=False).final:
+            client.kill_job(job_id)
+            client.wait(job_id, JOB_SECONDS)
+        client.delete_job(job_id)
+    except PaddleCloudError as error:
+        reason = error.text(context.out.lang)
+        context.out.say("doctor_left_job", job_id=job_id, reason=reason)
 
 
 def _title(context: Context, name: str) -> str:
@@ -175,8 +205,9 @@ COMMANDS = (
         run,
         (
             "Check every link: configuration, server, signature, database, store, agent, and a "
-            "tiny job from submit to log.",
-            "逐项检查：配置、服务器、签名、数据库、存储、执行端（Agent），并运行一个示例任务。",
+            "tiny job from submit to log, which is deleted again.",
+            "逐项检查：配置、服务器、签名、数据库、存储、执行端（Agent），"
+            "并运行一个示例任务（随后删除）。",
         ),
         examples=("paddlecloud doctor", "paddlecloud doctor --json"),
     ),

@@ -71,11 +71,15 @@ def call_server(args: Args, context: Context, *flags: str) -> int:
 
 def stop(args: Args, context: Context) -> int:
     del args
-    stopped = local_server.stop(context.config.home)
+    home = context.config.home
+    stopped = local_server.stop(home)
+    has_agent = local_server.has_agent(home)
     if context.out.json:
-        context.out.value({"stopped": stopped})
+        context.out.value({"stopped": stopped, "agent_running": has_agent})
+    elif not stopped:
+        context.out.say("server_was_off")
     else:
-        context.out.say("server_stopped" if stopped else "server_was_off")
+        context.out.say("server_stopped" if has_agent else "server_stopped_idle")
     return 0
 
 
@@ -206,8 +210,10 @@ COMMANDS = (
         "server stop",
         stop,
         (
-            "Stop the embedded server. Running jobs continue, and the next start adopts them.",
-            "停止本机服务器。运行中的任务不受影响，下次启动时继续管理。",
+            "Stop the embedded server. Running jobs continue, and the next start adopts them; "
+            "without any, the agent ends too.",
+            "停止本机服务器。运行中的任务不受影响，下次启动时继续管理；没有运行中的任务时，"
+            "执行端（Agent）也一并结束。",
         ),
         examples=("paddlecloud server stop",),
     ),

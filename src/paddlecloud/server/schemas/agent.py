@@ -137,6 +137,8 @@ class PollAnswer(Answer, frozen=True, kw_only=True):
     orders: list[Order]
     settings: AgentSettings
     restart: bool
+    stopping: bool = False
+    """The server stops: its own agent ends too if nothing runs."""
     peers: list[str] = []
     """Where the servers of this database are reached, this one too; empty: it is the only one."""
     commands: list[CommandOrder] = []

@@ -102,6 +102,50 @@ def test_doctor_names_a_server_of_another_kind(
     assert "first failed check: server" in captured.err
 
 
+def test_doctor_deletes_its_own_job_and_no_other(server: FakeServer, capsys: Captured) -> None:
+    server.routes["GET /api/v1/whoami"] = [
+        ok({"user_id": "me", "ak": AK, "time": "2020-01-01T00:00:00Z"})
+    ]
+    server.routes["GET /api/v1/doctor"] = [ok({"checks": []})]
+    server.routes[f"POST {JOB}/delete"] = [ok({"bytes": 3})]
+    submits(server, {**VIEW, "job_status": "success", "version": 4})
+    server.routes[f"GET {JOB}/logs"] = [Answer(b"ok\n")]
+    assert main(["doctor"]) == 0
+    assert deletions(server) == [f"{JOB}/delete"]
+    server.routes[f"GET {JOB}"] = [ok({**VIEW, "job_status": "failed", "version": 4})]
+    assert main(["doctor"]) == 1, "a failed one goes too"
+    assert deletions(server) == [f"{JOB}/delete"] * 2
+    server.routes[f"POST {JOB}/delete"] = [error(409, "Conflict", "job_not_over", "it runs")]
+    capsys.readouterr()
+    assert main(["doctor"]) == 1
+    assert f"could not be deleted: it runs; delete it: paddlecloud delete_job {VIEW['job_id']}" in (
+        capsys.readouterr().err
+    )
+
+
+def test_doctor_ends_a_job_that_does_not_end(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setattr(doctor, "JOB_SECONDS", 0.0)
+    server.routes["GET /api/v1/whoami"] = [
+        ok({"user_id": "me", "ak": AK, "time": "2020-01-01T00:00:00Z"})
+    ]
+    server.routes["GET /api/v1/doctor"] = [ok({"checks": []})]
+    queued = {**VIEW, "job_status": "queue", "queue_reason": "no free CPU", "version": 2}
+    submits(server, queued)
+    killed = ok({**VIEW, "job_status": "killed", "version": 5})
+    server.routes[f"GET {JOB}"] = [ok(queued), ok(queued), ok(queued), killed]
+    server.routes[f"POST {JOB}/kill"] = [killed]
+    server.routes[f"POST {JOB}/delete"] = [ok({"bytes": 3})]
+    assert main(["doctor"]) == 1
+    assert ": queue; no free CPU" in capsys.readouterr().out
+    assert deletions(server) == [f"{JOB}/delete"]
+
+
+def deletions(server: FakeServer) -> list[str]:
+    return [seen.path for seen in server.seen if seen.path.endswith("/delete")]
+
+
 def answers_once(listening: socket.socket, said: bytes) -> None:
     """A program that is no server of ours: it says its sentence and hangs up."""
     caller, _ = listening.accept()
@@ -133,4 +177,4 @@ def test_a_tiny_job_with_the_wrong_log_is_found(server: FakeServer, capsys: Capt
     assert main(["doctor", "--json"]) == 0
     server.routes[f"GET {JOB}"] = [ok({**VIEW, "job_status": "failed", "version": 4})]
     assert main(["doctor"]) == 1
-    assert "ended failed" in capsys.readouterr().out
+    assert ": failed" in capsys.readouterr().out

@@ -64,7 +64,7 @@ async def poll(deps: Deps, identity: AgentIdentity, request: PollRequest) -> Pol
             # The agent has to know the other servers before this one fails.
             moved = deps.caches.sent_peers.get(node) not in (None, found.peers)
             left = 0.0 if found.commands or moved else deadline - time.monotonic()
-            if found.restart or left <= 0 or deps.hub.closed:
+            if found.restart or found.stopping or left <= 0 or deps.hub.closed:
                 deps.caches.sent_peers.put(node, found.peers)
                 return found
             await waiter.wait(min(left, 5.0))
@@ -123,6 +123,8 @@ def orders(deps: Deps, node: str, poll: PollRequest) -> PollAnswer:
         # server may request it: while servers are upgraded one by one, agents of servers with
         # another version poll here for a while.
         restart=poll.version != __version__ and (deps.server is None or deps.server.node == node),
+        # Where several servers share a database, the agent goes on with another one.
+        stopping=deps.hub.closed and deps.server is None,
         peers=list(_peers(deps)),
         commands=news,
     )
