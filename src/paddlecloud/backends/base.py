@@ -131,8 +131,9 @@ class KeepsAgent(Protocol):
     def ensure_agent(self) -> None:
         """Start it if it does not run. Returns at once."""
 
-    def await_end(self, seconds: float) -> bool:
-        """Wait until it has ended, at most so long; False if it still runs."""
+    def end_agent(self, seconds: float) -> None:
+        """Wait until it has ended, at most so long: the server stops, nothing runs, and the agent
+        was notified of that if it polled."""
 
 
 @runtime_checkable

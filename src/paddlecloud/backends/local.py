@@ -135,13 +135,14 @@ class Local:
                 cwd="/",
             )
 
-    def await_end(self, seconds: float) -> bool:
+    def end_agent(self, seconds: float) -> None:
         until = time.monotonic() + seconds
-        while self._node and self._alive():
-            if time.monotonic() > until:
-                return False
+        if self._child is not None and self._child.poll() is None:
+            self._child.terminate()  # it may be starting, and not have polled yet
+            with suppress(subprocess.TimeoutExpired):
+                self._child.wait(seconds)
+        while self._node and self._alive() and time.monotonic() < until:
             time.sleep(0.01)
-        return True
 
     def _total(self) -> Resources:
         """The values of the settings, and otherwise what the control groups allow."""

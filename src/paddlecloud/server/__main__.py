@@ -186,7 +186,7 @@ def serve(
         server.run(sockets=[listeners.local])
     finally:
         runner.stop()
-        _await_idle_agent(deps)
+        _end_idle_agent(deps)
         if deps.server is not None:
             with contextlib.suppress(PaddleCloudError):
                 deps.db.write(lambda tx: servers.leave(tx, deps.boot), durable=False)
@@ -194,13 +194,13 @@ def serve(
         deps.db.close()
 
 
-def _await_idle_agent(deps: Deps) -> None:
-    """Wait for the end of this machine's agent, which ends with the server if nothing runs."""
+def _end_idle_agent(deps: Deps) -> None:
+    """The agent of this machine ends with the server if nothing runs."""
     with contextlib.suppress(PaddleCloudError):
         if deps.server is None and not deps.db.read(attempts.live_attempts):
             for backend in deps.backends.values():
                 if isinstance(backend, KeepsAgent):
-                    backend.await_end(AGENT_SECONDS)
+                    backend.end_agent(AGENT_SECONDS)
 
 
 class _Server(uvicorn.Server):
