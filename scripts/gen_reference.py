@@ -60,9 +60,8 @@ def command_page(lang: str) -> str:
     words = _PAGE_WORDS[lang]
     parts = [f"# {words['title']}", MARK, words["intro"]]
     parts += [f"## {words['common']}", _option_table(COMMON, lang)]
-    tables = (("jobs", registry.JOBS), ("system", registry.SYSTEM), ("admin", registry.ADMIN))
-    for title, table in tables:
-        parts.append(f"## {words[title]}")
+    for title, table in registry.SECTIONS:
+        parts.append(f"## {title[lang == 'zh']}")
         for name, _, _ in table:
             found = registry.load(name)
             assert found is not None
@@ -141,10 +140,13 @@ def _filled(name: str, make: Callable[[], str]) -> str:
 
 def _command(command: Command, lang: str) -> list[str]:
     words = _PAGE_WORDS[lang]
-    own = [option for option in command.options if option not in COMMON]
     parts = [f"### {command.name}", command.help[lang == "zh"]]
     parts.append(f"```text\n{cli_help.usage(command)}\n```")
-    parts += [_option_table(own, lang)] if own else []
+    for title, options in cli_help.option_groups(command):
+        own = [option for option in options if option not in COMMON]
+        if own and command.groups:
+            parts.append(f"**{title[lang == 'zh']}**")
+        parts += [_option_table(own, lang)] if own else []
     examples = "\n".join(command.examples)
     return [*parts, f"{words['examples']}\n\n```text\n{examples}\n```"]
 
@@ -302,9 +304,6 @@ _PAGE_WORDS = {
         "`0` or `1`. The answer goes to stdout, everything else to stderr. Exit codes: 0 done, 1 "
         "the operation failed, 2 wrong usage, 130 ended by Ctrl-C. [中文](commands.zh.md)",
         "common": "Every command takes",
-        "jobs": "Jobs",
-        "system": "The platform",
-        "admin": "Administration",
         "option": "option",
         "meaning": "meaning",
         "examples": "Examples:",
@@ -315,9 +314,6 @@ _PAGE_WORDS = {
         "stdout，其他信息输出到 stderr。退出码：0 成功，1 操作失败，2 用法错误，"
         "130 被 Ctrl-C 中断。[English](commands.md)",
         "common": "所有命令通用的参数",
-        "jobs": "任务",
-        "system": "平台",
-        "admin": "管理",
         "option": "参数",
         "meaning": "说明",
         "examples": "示例：",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from paddlecloud.cli.output import key_lines, one_line
 from paddlecloud.cli.parser import TEXT, Option
+from paddlecloud.cli.table import Column
 from paddlecloud.model.errors import Invalid
 
 TYPE_CHECKING = False
@@ -23,6 +24,7 @@ SCOPE = Option(
 TOKEN_COLUMNS = (
     "ak", "user_id", "name", "scope", "origin", "created_at", "last_used_at", "revoked_at",
 )  # fmt: skip
+TOKEN_DROPPED = ("origin", "created_at", "revoked_at", "last_used_at")
 
 
 def wanted_user(args: Args, command: str) -> str:
@@ -39,12 +41,20 @@ def wanted_key(args: Args, command: str) -> str:
     return ak
 
 
-def show_rows(out: Output, columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> int:
-    """Rows as a table, or as they are with --json."""
+def show_rows(
+    out: Output,
+    columns: Sequence[str],
+    rows: Sequence[Mapping[str, object]],
+    dropped: Sequence[str] = (),
+) -> int:
+    """Rows as a table, or as they are with --json. A narrow terminal loses the `dropped` columns,
+    the first one first."""
     if out.json:
         out.value(list(rows))
-    else:
-        out.table(columns, [[one_line(row.get(key)) for key in columns] for row in rows])
+        return 0
+    ranks = {name: rank for rank, name in enumerate(reversed(dropped), 1)}
+    shown = [Column(name, drop=ranks.get(name, 0)) for name in columns]
+    out.table(shown, [[one_line(row.get(key)) for key in columns] for row in rows])
     return 0
 
 

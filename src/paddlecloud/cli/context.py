@@ -42,7 +42,7 @@ class Context:
         if self._client is None:
             from paddlecloud.client.sdk import Client  # noqa: PLC0415 - not every command
 
-            trace = self.out.message if self.debug else None
+            trace = self.out.trace if self.debug else None
             self._client = Client(self.config, note=self.out.say, trace=trace)
         return self._client
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from paddlecloud.cli import registry
+from paddlecloud.cli._line_breaks import cut, width, wrap
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddlecloud.cli.parser import Command, Option, Text
 
-_COLUMN = 18
 _WORDS: dict[str, Text] = {
     "usage": ("usage", "用法"),
     "about": (
@@ -16,60 +16,131 @@ _WORDS: dict[str, Text] = {
         "models back.",
         "一条命令把训练代码目录变成一次完成的训练，并取回日志和模型。",
     ),
-    "jobs": ("Jobs", "任务"),
-    "system": ("The platform", "平台"),
-    "admin": ("Administration", "管理"),
     "options": ("Options", "参数"),
+    "other_options": ("Other options", "其他参数"),
+    "example": ("Example", "示例"),
     "examples": ("Examples", "示例"),
     "more": (
-        "paddlecloud COMMAND --help describes a command. Every command takes --json.",
+        "`paddlecloud COMMAND --help` describes a command, `paddlecloud help all` lists every "
+        "command.",
+        "paddlecloud 命令 --help 显示该命令的用法，paddlecloud help all 列出全部命令。",
+    ),
+    "each": (
+        "`paddlecloud COMMAND --help` describes a command. Every command takes --json.",
         "paddlecloud 命令 --help 显示该命令的用法。所有命令都支持 --json。",
     ),
     "default": ("default", "默认"),
     "one_of": ("one of", "可选"),
     "required": ("required", "必填"),
 }
+#: Columns of the flags before their explanation; a longer flag has a line of its own.
+_FLAGS = 24
+#: No text is wider than this, however wide the terminal is.
+_WIDEST = 100
+_FIRST_EXAMPLE = 'paddlecloud submit_job --files=job --start_cmd="sh run.sh" --watch_mode=1'
 
 
-def program(lang: str) -> str:
-    """What `paddlecloud --help` prints."""
-    lines = [
-        f"{_word('usage', lang)}: paddlecloud COMMAND [--key=value ...]",
-        "",
-        _word("about", lang),
-    ]
-    tables = (("jobs", registry.JOBS), ("system", registry.SYSTEM), ("admin", registry.ADMIN))
-    for title, table in tables:
-        lines += ["", _word(title, lang)]
-        lines += [f"  {name:<{_COLUMN}} {pick(text, lang)}" for name, _, text in table]
-    lines += ["", _word("examples", lang)]
-    lines.append('  paddlecloud submit_job --files=job --start_cmd="sh run.sh" --watch_mode=1')
-    lines += ["", _word("more", lang)]
+def program(lang: str, columns: int = 80) -> str:
+    """What `paddlecloud --help` prints: the commands of every day."""
+    columns = min(columns, _WIDEST)
+    lines = [f"{_word('usage', lang)}: paddlecloud COMMAND [--key=value ...]", ""]
+    lines += wrap(_word("about", lang), columns)
+    space = max(len(name) for _, names in registry.FIRST for name in names)
+    for title, names in registry.FIRST:
+        lines += ["", pick(title, lang)]
+        for name in names:
+            lines += _pair(name, pick(registry.purpose(name), lang), space, columns)
+    lines += ["", _word("example", lang), *_example(_FIRST_EXAMPLE, columns)]
+    lines += ["", *wrap(_word("more", lang), columns)]
     return "\n".join(lines)
 
 
-def group(name: str, lang: str) -> str:
+def everything(lang: str, columns: int = 80) -> str:
+    """What `paddlecloud help all` prints."""
+    columns = min(columns, _WIDEST)
+    lines = [f"{_word('usage', lang)}: paddlecloud COMMAND [--key=value ...]"]
+    space = max(len(name) for _, table in registry.SECTIONS for name, _, _ in table)
+    for title, table in registry.SECTIONS:
+        lines += ["", pick(title, lang)]
+        for name, _, text in table:
+            lines += _pair(name, pick(text, lang), space, columns)
+    lines += ["", *wrap(_word("each", lang), columns)]
+    return "\n".join(lines)
+
+
+def group(name: str, lang: str, columns: int = 80) -> str:
     """What `paddlecloud GROUP --help` prints."""
+    columns = min(columns, _WIDEST)
     lines = [f"{_word('usage', lang)}: paddlecloud {name} COMMAND [--key=value ...]", ""]
-    for full, _, text in registry.SYSTEM + registry.ADMIN:
-        if full.startswith(name + " "):
-            lines.append(f"  {full:<{_COLUMN}} {pick(text, lang)}")
+    rows = [
+        (full, text)
+        for _, table in registry.SECTIONS
+        for full, _, text in table
+        if full.startswith(name + " ")
+    ]
+    space = max(len(full) for full, _ in rows)
+    for full, text in rows:
+        lines += _pair(full, pick(text, lang), space, columns)
     return "\n".join(lines)
 
 
-def command(described: Command, lang: str) -> str:
+def command(described: Command, lang: str, columns: int = 80) -> str:
     """What `paddlecloud COMMAND --help` prints."""
-    lines = [f"{_word('usage', lang)}: {usage(described)}", "", pick(described.help, lang)]
-    lines += ["", _word("options", lang)]
-    for option in described.options:
-        shown, text = spelling(option), explanation(option, lang)
-        if len(shown) > 24:
-            lines.append(f"  {shown}")
-            shown = ""
-        lines.append(f"  {shown:<24} {text}")
-    lines += ["", _word("examples", lang)]
-    lines += [f"  {example}" for example in described.examples]
+    columns = min(columns, _WIDEST)
+    lines = wrap(f"{_word('usage', lang)}: {usage(described)}", columns, "    ")
+    lines += ["", *wrap(pick(described.help, lang), columns)]
+    for title, options in option_groups(described):
+        lines += ["", pick(title, lang)]
+        for option in options:
+            lines += _pair(spelling(option), explanation(option, lang), _FLAGS, columns)
+    lines += ["", _word("examples" if len(described.examples) > 1 else "example", lang)]
+    for example in described.examples:
+        lines += _example(example, columns)
     return "\n".join(lines)
+
+
+def option_groups(described: Command) -> list[tuple[Text, list[Option]]]:
+    """The headings of a command's options, and the options below each."""
+    by_name = {option.name: option for option in described.options}
+    groups = [
+        (title, [by_name.pop(name) for name in names if name in by_name])
+        for title, names in described.groups
+    ]
+    rest = _WORDS["other_options" if groups else "options"]
+    return [*groups, (rest, list(by_name.values()))]
+
+
+def _pair(left: str, text: str, space: int, columns: int) -> list[str]:
+    """A name and its explanation in two columns."""
+    indent = " " * (space + 4)
+    lines = [] if len(left) <= space else [f"  {left}"]
+    shown = f"  {left:<{space}}  " if not lines else indent
+    first, *more = cut(text, max(columns - len(indent), 20))
+    return [*lines, shown + first, *(indent + line for line in more)]
+
+
+def _example(example: str, columns: int) -> list[str]:
+    """A command that can be copied, also where it needs several lines."""
+    if width(example) + 2 <= columns:
+        return [f"  {example}"]
+    lines, line = [], " "
+    for word in _shell_words(example):
+        if len(line) > 6 and width(line) + 1 + width(word) + 2 > columns:
+            lines.append(line + " \\")
+            line = "     "
+        line += " " + word
+    return [*lines, line]
+
+
+def _shell_words(command_line: str) -> list[str]:
+    """The words of a command line with their quotation marks."""
+    words, word = [], ""
+    for part in command_line.split(" "):
+        word = f"{word} {part}" if word else part
+        if word.count('"') % 2 == 0 and word.count("'") % 2 == 0:
+            words.append(word)
+            word = ""
+    return words + ([word] if word else [])
 
 
 def usage(described: Command) -> str:

@@ -42,7 +42,7 @@ def report_end(job: Job, out: Output, printed: str = "") -> None:
     if failure["last_lines"] and failure["worker"] != printed:
         out.say("last_lines", worker=failure["worker"])
         for line in failure["last_lines"]:
-            out.message(f"  {line}")
+            out.message(f"  {line}", wrapped=False)
 
 
 INTERRUPTED = 130

@@ -130,21 +130,23 @@ def _help(words: list[str], out: Output) -> int:
     from paddlecloud.cli import help as cli_help  # noqa: PLC0415 - only `--help` needs it
 
     named = [word for word in words[1:] if not word.startswith("-")]
-    if " ".join(named) in registry.GROUPS:
-        out.line(cli_help.group(" ".join(named), out.lang))
-        return 0
-    if named:
+    columns = out.columns
+    if named == ["all"] or "--all" in words:
+        out.line(cli_help.everything(out.lang, columns))
+    elif " ".join(named) in registry.GROUPS:
+        out.line(cli_help.group(" ".join(named), out.lang, columns))
+    elif named:
         command, _ = registry.find(named)
-        out.line(cli_help.command(command, out.lang))
-        return 0
-    (out.line if words else out.message)(cli_help.program(out.lang))
+        out.line(cli_help.command(command, out.lang, columns))
+    else:
+        (out.line if words else out.message)(cli_help.program(out.lang, columns))
     return 0 if words else Invalid.exit_code
 
 
 def _show(error: PaddleCloudError, out: Output) -> None:
     if out.json:
         wire = {**error.to_wire(out.lang), "params": {k: str(v) for k, v in error.params.items()}}
-        out.message(json_text({"error": wire}, sys.stderr))
+        out.message(json_text({"error": wire}, sys.stderr), wrapped=False)
     else:
         lines = error.text(out.lang).split("\n")
         out.error("paddlecloud: " + "\n".join(map(visible, lines)))
@@ -157,7 +159,7 @@ def _crashed(error: Exception, out: Output, environ: Mapping[str, str]) -> int:
     details = "".join(traceback.format_exception(error))
     kind = f"{type(error).__name__}: {error}".splitlines()[0][:200]
     if _wants_details(environ):
-        out.message(details)
+        out.message(details, wrapped=False)
     home = environ.get("PADDLECLOUD_HOME") or "~/.paddlecloud"
     try:
         path = Path(home).expanduser() / "cache" / "last-error.txt"

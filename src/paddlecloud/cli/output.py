@@ -1,7 +1,8 @@
 """Writes to the terminal: lines, tables, JSON, a progress bar.
 
-stdout carries the answer and nothing else, stderr all messages. Colours,
-bars and aligned columns are for terminals only; a pipe gets plain text with tabs.
+stdout carries the answer and nothing else, stderr all messages. Colours, bars, aligned columns,
+wrapped lines, short job ids and translated states are for terminals only; a pipe gets plain text
+with tabs.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ import sys
 import time
 from _thread import allocate_lock  # threading costs 2 ms at every call
 
-from paddlecloud.messages.cli import say
+from paddlecloud.cli._line_breaks import clip, width, wrap
+from paddlecloud.messages.cli import STATES_ZH, say
 from paddlecloud.model.errors import PaddleCloudError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import TextIO
+
+    from paddlecloud.cli.table import Column
 
 _COLOURS = {"green": "32", "red": "31", "yellow": "33", "blue": "34", "dim": "2"}
 _STATES = {
@@ -34,6 +38,8 @@ _SOON = 0.5
 """Seconds after which a speed means something."""
 _OFTEN = 0.5
 """Seconds after which a bar is drawn again that still shows the same percent."""
+_NARROWEST, _USUAL = 60, 80
+"""Columns: a narrower terminal is treated as one of so many; the width where there is none."""
 
 
 class Output:
@@ -44,12 +50,21 @@ class Output:
         self.json = json
         #: The job that this call has submitted: if stdout is lost, its id goes to stderr.
         self.accepted = ""
-        self.status = StatusLine()
-        plain = bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
+        self.status = StatusLine(lambda: self._width(sys.stderr))
         self.on_terminal = _is_terminal(sys.stdout)
         self.errors_on_terminal = _is_terminal(sys.stderr)
-        self._colours = self.on_terminal and not plain
-        self._error_colours = self.errors_on_terminal and not plain
+        #: Whether stdout is a terminal that can be cleared and coloured.
+        self.has_escapes = self.on_terminal and _has_escapes(1, environ)
+        self._colours = self.has_escapes and not environ.get("NO_COLOR")
+        self._error_colours = (
+            self.errors_on_terminal and not environ.get("NO_COLOR") and _has_escapes(2, environ)
+        )
+        self._asked_columns = environ.get("COLUMNS", "")
+
+    @property
+    def columns(self) -> int:
+        """The width of help and tables."""
+        return self._width(sys.stdout)
 
     @property
     def in_one_place(self) -> bool:
@@ -87,11 +102,21 @@ class Output:
         sys.stderr.buffer.write(data)
         sys.stderr.buffer.flush()
 
-    def message(self, text: str) -> None:
+    def message(self, text: str, *, wrapped: bool = True) -> None:
         """Print a message on stderr; if that cannot be written, it is dropped."""
+        if wrapped and self.errors_on_terminal:
+            columns = self._width(sys.stderr)
+            lines = [part for line in text.split("\n") for part in wrap(line, columns)]
+            text = "\n".join(lines)
         self.status.give_way(lambda: self._print_error(text))
 
+    def trace(self, text: str) -> None:
+        """A line for who looks for a fault, as it is."""
+        self.message(text, wrapped=False)
+
     def say(self, code: str, /, **params: object) -> None:
+        if self.errors_on_terminal and "job_id" in params:
+            params["job_id"] = short_id(str(params["job_id"]))
         self.message(say(code, self.lang, **params))
 
     def text(self, code: str, /, **params: object) -> str:
@@ -115,27 +140,53 @@ class Output:
         return _paint(text, colour) if self._error_colours and colour else text
 
     def state(self, word: str) -> str:
-        return self.paint(word, _STATES.get(word, ""))
+        """A state for stdout: translated and coloured on a terminal."""
+        return self.paint_state(self.state_name(word), word)
 
     def error_state(self, word: str) -> str:
-        return self.paint_error(word, _STATES.get(word, ""))
+        """The same for a message."""
+        name = self._translated(word) if self.errors_on_terminal else word
+        return self.paint_error(name, _STATES.get(word, ""))
 
-    def table(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Aligned columns with a header on a terminal; tab-separated rows for a program."""
+    def state_name(self, word: str) -> str:
+        """The state in the reader's language, if that is a person: 失败（failed）."""
+        return self._translated(word) if self.on_terminal else word
+
+    def paint_state(self, text: str, word: str) -> str:
+        """Text for stdout in the colour of a state."""
+        return self.paint(text, _STATES.get(word, ""))
+
+    def _translated(self, word: str) -> str:
+        if self.lang != "zh" or word not in STATES_ZH:
+            return word
+        return f"{STATES_ZH[word]}（{word}）"
+
+    def table(self, columns: Sequence[Column | str], rows: Sequence[Sequence[str]]) -> None:
+        """Aligned columns that fit, with a header, on a terminal; tab-separated rows for a
+        program."""
         if not self.on_terminal:
             for row in rows:
                 self._put("\t".join(map(visible, row)) + "\n")
             return
-        rows = [[visible(cell) for cell in row] for row in rows]
-        widths = [max(map(width, column)) for column in zip(header, *rows, strict=True)]
-        self.line(self.paint(_aligned(header, widths), "dim"))
-        for row in rows:
-            painted = [self.state(cell) if cell in _STATES else cell for cell in row]
-            self.line(_aligned(row, widths, painted))
+        from paddlecloud.cli import table  # noqa: PLC0415 - only for terminals
+
+        known = [table.Column(each) if isinstance(each, str) else each for each in columns]
+        for line in table.lines(known, [[visible(cell) for cell in row] for row in rows], self):
+            self.line(line)
 
     def progress(self, code: str, total: int) -> Progress:
         """A bar that shows only on a terminal, with the word of `code` before it."""
         return Progress(self.status, self.text(code), total if self.errors_on_terminal else 0)
+
+    def _width(self, stream: TextIO) -> int:
+        """Columns of the terminal, at least 60; 80 where there is none."""
+        asked = self._asked_columns
+        if asked.isascii() and asked.isdigit() and int(asked):
+            return max(_NARROWEST, int(asked))
+        try:
+            return max(_NARROWEST, os.get_terminal_size(stream.fileno()).columns or _USUAL)
+        except (OSError, ValueError):  # no terminal
+            return _USUAL
 
     def _print_error(self, text: str) -> None:
         try:
@@ -165,9 +216,11 @@ class Output:
 
 class StatusLine:
     """The last line of a terminal, on stderr, that any thread redraws. It is removed
-    before a message is printed, and drawn again below it."""
+    before a message is printed, and drawn again below it. A longer text than the terminal is wide
+    is cut: the rest could not be taken away again."""
 
-    def __init__(self) -> None:
+    def __init__(self, columns: Callable[[], int]) -> None:
+        self._columns = columns
         self._lock = allocate_lock()
         self._shown = ""
 
@@ -192,6 +245,7 @@ class StatusLine:
             self._shown = ""
 
     def _draw(self, text: str) -> None:
+        text = clip(text, self._columns() - 1)
         if text or self._shown:
             rest = " " * (width(self._shown) - width(text))
             _put(f"\r{text}{rest}" if text else f"\r{rest}\r")
@@ -321,14 +375,9 @@ def key_lines(view: Mapping[str, object], keys: Iterable[str]) -> list[str]:
     return lines
 
 
-def width(text: str) -> int:
-    """Columns on a terminal: East Asian wide characters take two, combining marks none."""
-    if text.isascii():
-        return len(text)
-    from unicodedata import combining, east_asian_width  # noqa: PLC0415 - only such text needs it
-
-    wide = sum(east_asian_width(letter) in "WF" for letter in text)
-    return len(text) + wide - sum(1 for letter in text if combining(letter))
+def short_id(job_id: str) -> str:
+    """`job-` and the first 8 digits: enough to name a job in any command."""
+    return job_id[:12] if job_id.startswith("job-") and len(job_id) == 36 else job_id
 
 
 def size(count: int) -> str:
@@ -348,17 +397,6 @@ def _put(text: str) -> None:
         return
 
 
-def _aligned(
-    row: Sequence[str], widths: Sequence[int], painted: Sequence[str] | None = None
-) -> str:
-    shown = painted or row
-    cells = [
-        text + " " * (space - width(plain))
-        for text, plain, space in zip(shown, row, widths, strict=True)
-    ]
-    return "  ".join(cells).rstrip()
-
-
 def _paint(text: str, colour: str) -> str:
     return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
 
@@ -368,3 +406,14 @@ def _is_terminal(stream: TextIO | None) -> bool:
         return stream is not None and stream.isatty()
     except ValueError:  # closed
         return False
+
+
+def _has_escapes(stream: int, environ: Mapping[str, str]) -> bool:
+    """Whether a terminal obeys escape sequences."""
+    if environ.get("TERM") == "dumb":
+        return False
+    if sys.platform != "win32":
+        return True
+    from paddlecloud.cli import _windows_console  # noqa: PLC0415 - only there
+
+    return _windows_console.takes_escapes(stream)

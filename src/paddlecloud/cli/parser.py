@@ -14,7 +14,7 @@ from paddlecloud.model.errors import Invalid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from paddlecloud.cli.context import Context
@@ -80,9 +80,10 @@ class Command:
     `words` shows it in the usage where the one word of its `metavar` is not enough.
     `rest` names what the words after `--`, or after the operand, are for: they are another
     program's, and not parsed.
+    `groups` are the headings of `--help` with the names of their options; other options follow.
     """
 
-    __slots__ = ("examples", "help", "name", "operand", "options", "rest", "run", "words")
+    __slots__ = ("examples", "groups", "help", "name", "operand", "options", "rest", "run", "words")
 
     def __init__(self, name: str, run: Run, help_text: Text, **more: Any) -> None:
         self.name = name
@@ -93,6 +94,7 @@ class Command:
         self.rest = ""
         self.options: tuple[Option, ...] = ()
         self.examples: tuple[str, ...] = ()
+        self.groups: tuple[tuple[Text, tuple[str, ...]], ...] = ()
         for key, value in more.items():
             setattr(self, key, value)
         self.options += COMMON
@@ -159,14 +161,6 @@ def _split(command: Command, words: Sequence[str]) -> tuple[Sequence[str], list[
         if operands == 2:
             return words[:place], list(words[place:])
     return words, []
-
-
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that was probably meant."""
-    from difflib import get_close_matches  # noqa: PLC0415 - only a mistake pays for it
-
-    found = get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return found[0] if found else None
 
 
 def _take_option(command: Command, args: Args, given: set[str], word: str, rest: list[str]) -> None:
@@ -236,10 +230,9 @@ def _set_operand(command: Command, args: Args, given: set[str], word: str) -> No
 
 
 def _unknown(command: Command, spelling: str) -> Invalid:
-    known = [name for option in command.options for name in option.spellings]
-    # `-job_id` was written for `--job_id`: compare without the dashes.
-    plain = {name.lstrip("-"): name for name in known if len(name) > 2}
-    meant = nearest(spelling.lstrip("-"), plain)
+    from paddlecloud.cli import _suggestions  # noqa: PLC0415 - only a mistake pays for it
+
+    meant = _suggestions.flag(spelling, command.options)
     if meant is None:
         return Invalid("flag_unknown", flag=spelling, command=command.name)
-    return Invalid("flag_meant", flag=spelling, command=command.name, meant=plain[meant])
+    return Invalid("flag_meant", flag=spelling, command=command.name, meant=meant)

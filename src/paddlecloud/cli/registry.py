@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from paddlecloud.cli.parser import Command, Text
 
-#: Words, module, purpose, in the order of `--help`.
+#: Words, module, purpose, in the order of `help all`.
 JOBS = (
     ("submit_job", "gen2020.submit_job", ("run a directory of training code", "提交一个训练任务")),
     ("query_job", "gen2020.query_job", ("show one job", "查询一个任务")),
@@ -29,15 +29,7 @@ JOBS = (
     ("diff", "gen2020.diff", ("what two jobs differ in", "比较两个任务")),
     ("plsc", "gen2020.plsc", ("submit the built-in example", "提交内置的分类示例")),
 )
-SYSTEM = (
-    ("doctor", "system.doctor", ("check every link of the chain", "逐项检查整个链路")),
-    ("config show", "system.config", ("print the configuration", "显示配置及其来源")),
-    ("server start", "system.server", ("start the embedded server", "启动本机服务器")),
-    ("server run", "system.server", ("run a server in the foreground", "在前台运行服务器")),
-    ("server check", "system.server", ("check a server's settings", "检查服务器设置")),
-    ("server stop", "system.server", ("stop it; jobs go on", "停止本机服务器，任务继续运行")),
-    ("server status", "system.server", ("show whether it runs", "查看本机服务器状态")),
-    ("server logs", "system.server", ("print its log", "查看本机服务器日志")),
+ACCOUNT = (
     ("gen_token", "gen2020.gen_token", ("get your keys and keep them", "申请并保存密钥")),
     ("token list", "account.token", ("list your keys", "列出自己的密钥")),
     ("token create", "account.token", ("make another pair of keys", "新建一对密钥")),
@@ -54,6 +46,20 @@ SYSTEM = (
     ),
     ("notifications test", "account.notifications", ("send a test now", "立即发送测试通知")),
     ("quota", "account.quota", ("show your plan and what is used", "查看套餐和用量")),
+)
+SYSTEM = (
+    ("doctor", "system.doctor", ("check every link of the chain", "逐项检查整个链路")),
+    ("config show", "system.config", ("print the configuration", "显示配置及其来源")),
+    ("server start", "system.server", ("start the embedded server", "启动本机服务器")),
+    ("server run", "system.server", ("run a server in the foreground", "在前台运行服务器")),
+    ("server check", "system.server", ("check a server's settings", "检查服务器设置")),
+    ("server stop", "system.server", ("stop the embedded server", "停止本机服务器，任务继续运行")),
+    ("server status", "system.server", ("show whether it runs", "查看本机服务器状态")),
+    ("server logs", "system.server", ("print its log", "查看本机服务器日志")),
+    ("completion", "system.completion", ("print a completion script", "输出命令补全脚本")),
+    ("version", "system.version", ("print the version", "显示版本")),
+)
+DATA = (
     (
         "data ls",
         "data.inspect",
@@ -65,8 +71,6 @@ SYSTEM = (
     ("data repair", "data.repair", ("repair a data file", "修复数据文件")),
     ("data convert", "data.convert", ("write records into shards", "将记录写成多个分片")),
     ("data split", "data.convert", ("split data into files of N records", "按记录数拆分数据")),
-    ("completion", "system.completion", ("print a completion script", "输出命令补全脚本")),
-    ("version", "system.version", ("print the version", "显示版本")),
 )
 ADMIN = (
     ("admin user list", "admin.user", ("list all users", "列出用户")),
@@ -93,22 +97,27 @@ ADMIN = (
     ("admin verify", "admin.verify", ("find stored files that went bad", "查找已损坏的存储文件")),
 )
 HIDDEN = (("get_fils", "gen2020.get_files", ("the same as get_files", "同 get_files")),)
-EVERY = JOBS + SYSTEM + ADMIN + HIDDEN
+#: The sections of `help all` and of the reference: title and commands.
+SECTIONS = (
+    (("Jobs", "任务"), JOBS),
+    (("Your account", "账户"), ACCOUNT),
+    (("Server and this machine", "服务器与本机"), SYSTEM),
+    (("Data files", "数据文件"), DATA),
+    (("Administration", "管理"), ADMIN),
+)
+#: What `--help` shows: the commands of every day.
+FIRST = (
+    (("Run", "运行任务"), ("submit_job", "rerun", "kill_job")),
+    (("Watch", "查看任务"), ("list_jobs", "query_job", "logs", "top")),
+    (("Fetch", "取回结果"), ("get_files",)),
+    (("Set up", "环境与账户"), ("gen_token", "doctor", "server stop")),
+)
+EVERY = JOBS + ACCOUNT + SYSTEM + DATA + ADMIN + HIDDEN
 #: Groups of commands: these words alone are not a command.
 GROUPS = (
     "server", "config", "token", "notifications", "data",
     "admin", "admin user", "admin token", "admin job", "admin pool", "admin quota",
 )  # fmt: skip
-
-#: Names of the same commands in other programs, where the spelling is too different to guess.
-_ELSEWHERE = {
-    "attach": "logs", "cancel": "kill_job", "describe": "query_job",
-    "download": "get_files", "get": "get_files", "info": "query_job", "jobs": "list_jobs",
-    "kill": "kill_job", "list": "list_jobs", "log": "logs", "login": "gen_token",
-    "ls": "list_jobs", "ps": "list_jobs", "query": "query_job", "run": "submit_job",
-    "show": "query_job", "status": "query_job", "stop": "kill_job", "submit": "submit_job",
-    "tail": "logs",
-}  # fmt: skip
 
 
 def find(words: Sequence[str]) -> tuple[Command, Sequence[str]]:
@@ -120,7 +129,7 @@ def find(words: Sequence[str]) -> tuple[Command, Sequence[str]]:
     name = " ".join(words[: depth + 1])
     command = load(name)
     if command is None:
-        raise _unknown(name)
+        raise _unknown(words, group)
     return command, rest[1:]
 
 
@@ -147,8 +156,8 @@ def load(name: str) -> Command | None:
 
 
 def load_all() -> list[Command]:
-    """Every command that is not hidden, in the order of `--help`."""
-    return [_module(module)[name] for name, module, _ in JOBS + SYSTEM + ADMIN]
+    """Every command that is not hidden, in the order of `help all`."""
+    return [_module(module)[name] for _, table in SECTIONS for name, module, _ in table]
 
 
 def purpose(name: str) -> Text:
@@ -162,11 +171,16 @@ def _module(name: str) -> dict[str, Command]:
     return {command.name: command for command in module.COMMANDS}
 
 
-def _unknown(name: str) -> Invalid:
-    from paddlecloud.cli.parser import nearest  # noqa: PLC0415 - only a mistake pays for it
+def _unknown(words: Sequence[str], group: str) -> Invalid:
+    from paddlecloud.cli import _suggestions  # noqa: PLC0415 - only a mistake pays for it
 
-    known = [word for word, _, _ in JOBS + SYSTEM + ADMIN]
-    meant = _ELSEWHERE.get(name) or nearest(name, known)
-    if meant is None:
-        return Invalid("command_unknown", command=name or '""')
-    return Invalid("command_meant", command=name, meant=meant)
+    typed = words[: len(group.split()) + 1]
+    name = " ".join(typed) or '""'
+    meant = _suggestions.command(words, group)
+    if meant is not None:
+        shown = " ".join(words[: max(len(typed), len(meant.split()))]) if not group else name
+        return Invalid("command_meant", command=shown, meant=meant)
+    if group:
+        known = ", ".join(within(group))
+        return Invalid("command_unknown_in", command=name, group=group, known=known)
+    return Invalid("command_unknown", command=name)

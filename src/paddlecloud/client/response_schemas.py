@@ -58,6 +58,8 @@ _OF_JOB = {
     "cluster": text,
     "create_time": text,
     "created_at": text,
+    "age": count,
+    "duration": maybe(count),
     "description": text,
     "env": by_key(text),
     "error_msg": text,

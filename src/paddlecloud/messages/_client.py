@@ -16,6 +16,10 @@ CLIENT_TEXTS: dict[str, tuple[str, str]] = {
         "unknown command {command}; see paddlecloud --help",
         "没有命令 {command}，paddlecloud --help 列出全部命令",
     ),
+    "command_unknown_in": (
+        "unknown command {command}; `paddlecloud {group}` has: {known}",
+        "没有命令 {command}，paddlecloud {group} 之后可以是：{known}",
+    ),
     "current_directory_gone": (
         "the current directory was deleted; cd to an existing one and try again",
         "当前所在的目录已被删除，请 cd 到一个存在的目录后重试",

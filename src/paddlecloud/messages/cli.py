@@ -15,6 +15,22 @@ def say(code: str, lang: str, /, **params: object) -> str:
     return TEXTS[code][1 if lang == "zh" else 0].format_map(localized(params, lang))
 
 
+#: States of jobs and workers for Chinese terminals; in pipes and JSON they are never translated.
+STATES_ZH = {
+    "submit": "提交中",
+    "schedule": "调度中",
+    "queue": "排队中",
+    "running": "运行中",
+    "failed": "失败",
+    "success": "成功",
+    "timeout": "运行超时",
+    "schedule timeout": "超时未调度",
+    "killing": "终止中",
+    "killed": "已终止",
+    "ordered": "待启动",
+    "exited": "已退出",
+    "lost": "失联",
+}
 TEXTS: dict[str, tuple[str, str]] = {
     # -- every command -----------------------------------------------------------------------
     "interrupted": ("interrupted", "已中断"),
@@ -143,6 +159,20 @@ TEXTS: dict[str, tuple[str, str]] = {
     "no_jobs": (
         "no jobs; submit one: paddlecloud submit_job --files=DIR --start_cmd=COMMAND",
         "没有任务；提交任务：paddlecloud submit_job --files=目录 --start_cmd=命令",
+    ),
+    "no_jobs_in": (
+        "no job is in state {state}; paddlecloud list_jobs shows all",
+        "没有状态为 {state} 的任务；paddlecloud list_jobs 显示全部任务",
+    ),
+    "no_jobs_named": (
+        "no job is named {name}; paddlecloud list_jobs shows all",
+        "没有名为 {name} 的任务；paddlecloud list_jobs 显示全部任务",
+    ),
+    "no_jobs_named_in": (
+        "no job named {name} is in state {state}; paddlecloud list_jobs --name={name} shows those "
+        "in other states",
+        "没有名为 {name}、状态为 {state} 的任务；"
+        "paddlecloud list_jobs --name={name} 显示其他状态的任务",
     ),
     "more_jobs": (
         "more jobs exist; --all shows every job",

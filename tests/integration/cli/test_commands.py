@@ -360,7 +360,9 @@ def test_everything_speaks_json(world: World, tmp_path: Path) -> None:
 
 def test_help_in_both_languages(world: World) -> None:
     person = world.person
-    english, chinese = (person.runs("--help", PADDLECLOUD_LANG=lang).out for lang in ("en", "zh"))
+    english, chinese = (
+        person.runs("help", "all", PADDLECLOUD_LANG=lang).out for lang in ("en", "zh")
+    )
     for word in ("submit_job", "get_files", "server start", "doctor", "completion"):
         assert word in english
         assert word in chinese

@@ -88,6 +88,19 @@ def test_watching_says_that_a_job_runs_before_it_speaks(
     assert "queue" not in told.partition(" running\n")[2]
 
 
+def test_watching_is_chinese_on_a_chinese_terminal(
+    server: FakeServer, directory: Path, capfd: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PADDLECLOUD_LANG", "zh")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr("paddlecloud.cli.output._is_terminal", lambda stream: stream is sys.stderr)
+    assert watches(server, directory, b"") == 0
+    told = capfd.readouterr().err
+    assert " 排队中（queue）：no room: 1 CPU\n" in told
+    assert " 运行中（running）\n" in told
+    assert f"{ID[:12]}：成功（success）\n" in told
+
+
 @pytest.mark.parametrize("state", ["failed", "timeout", "killed", "schedule timeout"])
 def test_any_other_end_is_exit_code_one(
     server: FakeServer, directory: Path, capsys: Captured, state: str
@@ -341,6 +354,9 @@ def test_help_and_version_need_nothing(capsys: Captured) -> None:
     for words in (["--help"], ["help"], ["query_job", "--help"], ["help", "server", "stop"]):
         assert main(words) == 0
         assert "usage: paddlecloud" in capsys.readouterr().out
+    for words in (["help", "all"], ["help", "--all"]):
+        assert main(words) == 0
+        assert "admin user disable" in capsys.readouterr().out
     for words in (["server", "--help"], ["server", "-h"], ["help", "server"]):
         assert main(words) == 0
         text = capsys.readouterr().out

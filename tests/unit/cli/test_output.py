@@ -18,8 +18,8 @@ from paddlecloud.cli.output import (
     one_line,
     size,
     visible,
-    width,
 )
+from paddlecloud.cli.table import Column
 
 
 class Terminal(io.StringIO):
@@ -33,14 +33,6 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch) -> tuple[Terminal, Terminal]:
     monkeypatch.setattr(sys, "stdout", streams[0])
     monkeypatch.setattr(sys, "stderr", streams[1])
     return streams
-
-
-@pytest.mark.parametrize(
-    ("text", "want"),
-    [("", 0), ("abc", 3), ("任务", 4), ("a任b", 4), ("é", 1), ("e\u0301", 1), ("ｆｕｌｌ", 8)],
-)
-def test_wide_characters_take_two_columns(text: str, want: int) -> None:
-    assert width(text) == want
 
 
 @pytest.mark.parametrize(
@@ -96,7 +88,7 @@ def test_colours_are_for_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None
     assert Output("en", {}).state("queue") == "queue"
     assert Output("en", {"NO_COLOR": "1"}).state("success") == "success"
     assert Output("en", {"TERM": "dumb"}).state("success") == "success"
-    Output("en", {}).table(("a", "b"), [["x", "failed"]])
+    Output("en", {}).table(("a", Column("b", "state")), [["x", "failed"]])
     assert "\x1b[31mfailed\x1b[0m" in terminal[0].getvalue()
 
 
@@ -110,6 +102,51 @@ def test_a_pipe_gets_tabs_and_one_line_of_json(capsys: pytest.CaptureFixture[str
     captured = capsys.readouterr()
     assert captured.out == '训练\trunning\nb\t\n{"名": [1, null]}\n'
     assert captured.err == "bad\n"
+
+
+def test_messages_fit_a_terminal_and_stay_whole_in_a_pipe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job_id = "job-" + "0123456789abcdef" * 2
+    Output("en", {"COLUMNS": "60"}).say("watch_left", job_id=job_id)
+    whole = capsys.readouterr().err
+    assert whole.count("\n") == 1 and whole.count(job_id) == 3
+    _, told = on_terminal(monkeypatch)
+    out = Output("en", {"COLUMNS": "60", "NO_COLOR": "1"})
+    out.say("watch_left", job_id=job_id)
+    assert told.getvalue().splitlines() == [
+        "interrupted, but job-01234567 continues; follow it:",
+        "paddlecloud logs -f job-01234567; end it:",
+        "paddlecloud kill_job job-01234567",
+    ]
+    told.truncate(0)
+    out.message("a line of a log " * 9, wrapped=False)
+    assert told.getvalue().count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("lang", "state", "want"),
+    [
+        ("zh", "failed", "失败（failed）"),
+        ("zh", "schedule timeout", "超时未调度（schedule timeout）"),
+        ("en", "failed", "failed"),
+        ("zh", "unheard", "unheard"),
+    ],
+)
+def test_states_are_translated_on_a_terminal_only(
+    lang: str, state: str, want: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = Output(lang, {"NO_COLOR": "1"})
+    assert (out.state(state), out.error_state(state)) == (state, state)
+    on_terminal(monkeypatch)
+    out = Output(lang, {"NO_COLOR": "1"})
+    assert (out.state(state), out.error_state(state)) == (want, want)
+
+
+def test_a_status_line_is_no_wider_than_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, told = on_terminal(monkeypatch)
+    StatusLine(lambda: 60).draw("读取中" * 20)
+    assert told.getvalue() == "\r" + ("读取中" * 20)[:29]
 
 
 def test_a_bar_redraws_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +188,7 @@ def test_what_is_told_meanwhile_has_a_line_of_its_own(monkeypatch: pytest.Monkey
 
 
 def test_a_shorter_line_leaves_nothing_of_a_longer_one(capsys: pytest.CaptureFixture[str]) -> None:
-    line = StatusLine()
+    line = StatusLine(lambda: 80)
     line.draw("上传中")
     line.draw("ab")
     line.draw("")
@@ -167,14 +204,14 @@ def test_a_line_for_which_there_is_no_terminal_any_more_is_no_error(
             raise OSError(errno.EIO, "gone")
 
     monkeypatch.setattr(sys, "stderr", Gone())
-    line = StatusLine()
+    line = StatusLine(lambda: 80)
     line.draw("uploading")
     line.leave()
 
 
 def test_a_bar_tells_its_speed_and_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
     now = iter([0.0, 0.1, 10.0, 20.0, 40.0])
-    bar = Progress(StatusLine(), "uploading", 400 * 2**20, lambda: next(now))
+    bar = Progress(StatusLine(lambda: 80), "uploading", 400 * 2**20, lambda: next(now))
     for _ in range(4):
         bar.add(100 * 2**20)
     drawn = capsys.readouterr().err.split("\r")[1:]
@@ -187,7 +224,7 @@ def test_a_bar_tells_its_speed_and_what_is_left(capsys: pytest.CaptureFixture[st
 def test_a_bar_moves_within_a_percent(capsys: pytest.CaptureFixture[str]) -> None:
     """One of a terabyte takes minutes; but nobody reads a hundred lines a second."""
     now = iter([0.0, 1.0, 1.2, 1.4, 1.6, 2.0, 2.2])
-    bar = Progress(StatusLine(), "uploading", 2**40, lambda: next(now))
+    bar = Progress(StatusLine(lambda: 80), "uploading", 2**40, lambda: next(now))
     for _ in range(6):
         bar.add(2**20)
     drawn = capsys.readouterr().err.split("\r")[1:]
@@ -199,7 +236,7 @@ def test_what_was_there_before_says_nothing_of_the_speed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     now = iter([0.0, 100.0, 100.0, 110.0])
-    bar = Progress(StatusLine(), "uploading", 400 * 2**20, lambda: next(now))
+    bar = Progress(StatusLine(lambda: 80), "uploading", 400 * 2**20, lambda: next(now))
     bar.skip(200 * 2**20)
     bar.add(100 * 2**20)
     drawn = capsys.readouterr().err.split("\r")[1:]
@@ -210,7 +247,7 @@ def test_what_was_there_before_says_nothing_of_the_speed(
 def test_a_bar_may_go_back_to_its_beginning(capsys: pytest.CaptureFixture[str]) -> None:
     """A file that was copied and is not the right one is fetched anew."""
     now = iter([0.0, 10.0, 20.0, 30.0])
-    bar = Progress(StatusLine(), "downloading", 100, lambda: next(now))
+    bar = Progress(StatusLine(lambda: 80), "downloading", 100, lambda: next(now))
     bar.add(50)
     bar.add(-50)
     bar.add(100)

@@ -21,13 +21,14 @@ CHINESE = re.compile(r"[\u4e00-\u9fff]")
 def test_the_commands_of_the_product_are_there() -> None:
     assert [command.name for command in EVERY] == [
         "submit_job", "query_job", "list_jobs", "logs", "top", "exec", "get_files", "kill_job",
-        "delete_job", "rerun", "diff", "plsc", "doctor",
-        "config show", "server start", "server run", "server check", "server stop",
-        "server status", "server logs", "gen_token", "token list", "token create", "token revoke",
+        "delete_job", "rerun", "diff", "plsc",
+        "gen_token", "token list", "token create", "token revoke",
         "notifications show", "notifications set", "notifications test", "quota",
+        "doctor", "config show", "server start", "server run", "server check", "server stop",
+        "server status", "server logs", "completion", "version",
         "data ls", "data head", "data stat", "data verify", "data repair", "data convert",
-        "data split", "completion",
-        "version", "admin user list", "admin user show", "admin user create", "admin user set",
+        "data split",
+        "admin user list", "admin user show", "admin user create", "admin user set",
         "admin user disable", "admin user enable", "admin user delete", "admin token list",
         "admin token create", "admin token revoke", "admin job list", "admin job show",
         "admin job kill", "admin pool list", "admin quota show", "admin quota set",
@@ -52,32 +53,23 @@ def test_words_name_a_command(words: list[str], name: str, rest: list[str]) -> N
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "part"),
+    ("words", "part"),
     [
-        (["qury_job"], "command_meant", "query_job"),
-        (["submitjob"], "command_meant", "submit_job"),
-        (["xyz123"], "command_unknown", "xyz123"),
-        (["ls"], "command_meant", "list_jobs"),
-        (["ps"], "command_meant", "list_jobs"),
-        (["stop"], "command_meant", "kill_job"),
-        (["server"], "command_incomplete", "start, run, check, stop, status, logs"),
-        (["server", "--json"], "command_incomplete", "status"),
-        (["server", "stat"], "command_meant", "server sta"),
-        (["config", "shwo"], "command_meant", "config show"),
-        (["admin"], "command_incomplete", "quota, audit, gc, backup, restore, verify"),
-        (["admin", "job"], "command_incomplete", "list, show, kill"),
-        (["admin", "user", "crate"], "command_meant", "admin user create"),
+        (["server"], "start, run, check, stop, status, logs"),
+        (["server", "--json"], "status"),
+        (["admin"], "quota, audit, gc, backup, restore, verify"),
+        (["admin", "job"], "list, show, kill"),
     ],
 )
-def test_a_wrong_word_gets_a_suggestion(words: list[str], code: str, part: str) -> None:
+def test_a_group_alone_names_its_commands(words: list[str], part: str) -> None:
     with pytest.raises(Invalid) as caught:
         registry.find(words)
-    assert caught.value.code == code
+    assert caught.value.code == "command_incomplete"
     assert part in str(caught.value)
 
 
 def test_nobody_is_told_of_a_hidden_spelling() -> None:
-    assert "get_fils" not in cli_help.program("en")
+    assert "get_fils" not in cli_help.program("en") + cli_help.everything("en")
     with pytest.raises(Invalid) as caught:
         registry.find(["get_fil"])
     assert caught.value.params["meant"] == "get_files"
@@ -113,29 +105,6 @@ def test_every_example_parses(command: Command) -> None:
         found, rest = registry.find(words)
         assert found.name == command.name
         parse(found, rest)
-
-
-@pytest.mark.parametrize("lang", ["en", "zh"])
-def test_help_shows_everything(lang: str) -> None:
-    top = cli_help.program(lang)
-    for command in EVERY:
-        assert f"  {command.name} " in top
-        text = cli_help.command(command, lang)
-        for option in command.options:
-            assert option.flag in text
-        assert all(example in text for example in command.examples)
-    assert bool(CHINESE.search(top)) == (lang == "zh")
-
-
-def test_help_names_defaults_and_choices() -> None:
-    command = registry.load("get_files")
-    assert command is not None
-    text = cli_help.command(command, "en")
-    assert "(default: output)" in text
-    convert = registry.load("data convert")
-    assert convert is not None
-    assert "; one of none, snappy, gzip (default: snappy)" in cli_help.command(convert, "en")
-    assert "（默认：snappy）；可选：none、snappy、gzip" in cli_help.command(convert, "zh")
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])

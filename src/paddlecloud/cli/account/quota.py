@@ -63,7 +63,11 @@ def plans(args: Args, context: Context) -> int:
         ]
         for plan in found
     ]
-    context.out.table(("plan", *LIMITS), rows)
+    columns: tuple[str, ...] = ("plan", *LIMITS)
+    if context.out.on_terminal:  # ten columns are too many: a row for each limit
+        columns, *turned = zip(columns, *rows, strict=True)
+        rows = [list(row) for row in turned]
+    context.out.table(columns, rows)
     return 0
 
 

@@ -7,6 +7,7 @@ from paddlecloud.cli.account_options import (
     NAME,
     SCOPE,
     TOKEN_COLUMNS,
+    TOKEN_DROPPED,
     show_new_token,
     show_one,
     show_rows,
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 def list_tokens(args: Args, context: Context) -> int:
     rows = context.client.list_tokens(revoked=args["all"])
-    return show_rows(context.out, TOKEN_COLUMNS, rows)
+    return show_rows(context.out, TOKEN_COLUMNS, rows, TOKEN_DROPPED)
 
 
 def create(args: Args, context: Context) -> int:

@@ -28,7 +28,7 @@ def run(args: Args, context: Context) -> int:
     for row in rows if not context.out.json else ():
         detail = row["detail"].items()
         row["detail"] = " ".join(f"{key}={value}" for key, value in detail if value is not None)
-    return show_rows(context.out, COLUMNS, rows)
+    return show_rows(context.out, COLUMNS, rows, ("source",))
 
 
 def moment(text: str, now: datetime) -> datetime:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from paddlecloud.cli.account_options import show_rows
 from paddlecloud.cli.gen2020 import kill_job, query_job
-from paddlecloud.cli.gen2020.list_jobs import FILTERS, asked_limit, asked_state
+from paddlecloud.cli.gen2020.list_jobs import (
+    FILTERS,
+    SHOWN,
+    asked_limit,
+    asked_state,
+    report_none,
+    show_jobs,
+)
 from paddlecloud.cli.parser import JOB_ID, TEXT, Command, Option
+from paddlecloud.cli.table import Column
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,8 +21,14 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     "job_id", "owner", "job_status", "job_type", "pool", "create_time", "start_time",
-    "finish_time", "job_name", "queue_reason",
+    "finish_time", "job_name", "queue_reason", "error_msg",
 )  # fmt: skip
+_SHOWN = {
+    "job_id": SHOWN["job_id"],
+    "owner": Column(("USER", "用户")),
+    "pool": Column(("POOL", "资源池"), drop=2),
+    **SHOWN,
+}
 
 
 def list_jobs(args: Args, context: Context) -> int:
@@ -26,9 +39,16 @@ def list_jobs(args: Args, context: Context) -> int:
         name=args["name"],
         limit=None if limit is None else limit + 1,
     )
-    if len(rows) > len(rows[:limit]) and args["limit"] is None:
-        context.out.say("more_jobs")
-    return show_rows(context.out, COLUMNS, rows[:limit])
+    out, shown = context.out, rows[:limit]
+    if out.json:
+        out.value(shown)
+    elif shown:
+        show_jobs(shown, COLUMNS, _SHOWN, out)
+    else:
+        report_none(args, out)
+    if len(rows) > len(shown) and args["limit"] is None:
+        out.say("more_jobs")
+    return 0
 
 
 COMMANDS = (

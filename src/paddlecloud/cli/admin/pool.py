@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from paddlecloud.cli.output import size
 from paddlecloud.cli.parser import Command
+from paddlecloud.cli.table import Column
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,8 +14,17 @@ if TYPE_CHECKING:
     from paddlecloud.cli.parser import Args
 
 COLUMNS = (
-    "pool", "backend", "public", "job_types", "users", "node", "cpu", "memory", "gpu", "seen_at",
-)  # fmt: skip
+    Column("pool"),
+    Column("backend", drop=2),
+    Column("public", drop=3),
+    Column("job_types", drop=1),
+    Column("users", drop=4),
+    Column("node"),
+    Column("cpu"),
+    Column("memory"),
+    Column("gpu"),
+    Column("seen_at", drop=5),
+)
 
 
 def list_pools(args: Args, context: Context) -> int:

@@ -11,12 +11,13 @@ if TYPE_CHECKING:
     from paddlecloud.cli.parser import Args
 
 COLUMNS = ("user_id", "role", "plan", "email", "lang", "disabled", "tokens", "created_at")
+DROPPED = ("created_at", "lang", "tokens", "plan")
 CHANGEABLE = ("role", "plan", "email", "lang")
 
 
 def list_users(args: Args, context: Context) -> int:
     del args
-    return show_rows(context.out, COLUMNS, context.client.admin.users())
+    return show_rows(context.out, COLUMNS, context.client.admin.users(), DROPPED)
 
 
 def show(args: Args, context: Context) -> int:

@@ -53,6 +53,7 @@ COMMANDS = (
             "支持 submit_job 的全部参数，任务的 Python 中需要安装 PaddlePaddle。",
         ),
         options=(*_OPTIONS, submit_job.DRY_RUN, submit_job.YES),
+        groups=submit_job.GROUPS,
         examples=(
             "paddlecloud plsc",
             "paddlecloud plsc --watch_mode=1",

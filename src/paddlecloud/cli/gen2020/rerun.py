@@ -50,6 +50,7 @@ COMMANDS = (
         ),
         operand="job_id",
         options=(JOB_ID, *_OPTIONS, _UNSET, submit_job.YES),
+        groups=((("Which job", "任务"), ("job_id", "unset")), *submit_job.GROUPS),
         examples=(
             "paddlecloud rerun job-338745e5caa42a1537955e41d6f1ce33",
             "paddlecloud rerun job-338745e5caa42a1537955e41d6f1ce33 --env EPOCHS=20 --memory=16G",

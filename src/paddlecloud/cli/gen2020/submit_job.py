@@ -161,7 +161,8 @@ def _option(parameter: Parameter) -> Option:
         parameter.name,
         LIST if parameter.repeatable else TEXT,
         (render(parameter.help, {}, "en"), render(parameter.help, {}, "zh")),
-        metavar=_METAVARS.get(parameter.kind, parameter.name.upper()),
+        metavar="|".join(parameter.choices if parameter.kind == "choice" else ())
+        or _METAVARS.get(parameter.kind, parameter.name.upper()),
         aliases=tuple(alias for alias, name in ALIASES.items() if name == parameter.name),
         offers=parameter.choices or (("0", "1") if parameter.kind == "flag" else ()),
         completes=_COMPLETED.get(parameter.kind, ""),
@@ -217,6 +218,26 @@ DRY_RUN = Option(
         "只显示将要发送和启动的内容，或会被拒绝的原因，不实际提交",
     ),
 )
+#: The headings of `--help`, for every command that takes these options.
+GROUPS = (
+    (
+        ("Usual options", "常用参数"),
+        ("files", "start_cmd", "job_name", "watch_mode", "env", "requirements", "dry_run"),
+    ),
+    (
+        ("Resources", "资源"),
+        ("job_type", "cpu", "memory", "gpu", "wall_time", "priority", "cluster"),
+    ),
+    (
+        ("Several instances", "多实例任务"),
+        (
+            "instance_count", "distribute_job_type", "pservers", "pserver_cpu", "pserver_memory",
+            "min_instance", "max_instance",
+        ),
+    ),
+    (("Failures", "失败与重试"), ("max_retries", "retry_exit_codes", "hang_timeout")),
+    (("Private resources", "私有资源"), ("public_bcc", "public_bos", "bos_url")),
+)  # fmt: skip
 
 COMMANDS = (
     Command(
@@ -227,6 +248,7 @@ COMMANDS = (
             "在集群上以指定目录的副本运行启动命令，并输出任务 ID。",
         ),
         options=(*OPTIONS, _JOB_FILE, DRY_RUN, YES),
+        groups=GROUPS,
         examples=(
             'paddlecloud submit_job --files=job --start_cmd="sh run.sh"',
             'paddlecloud submit_job --files=job --start_cmd="sh run.sh" --watch_mode=1',

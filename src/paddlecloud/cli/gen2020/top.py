@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from paddlecloud.cli.output import size
 from paddlecloud.cli.parser import FLAG, JOB_ID, Command, Option
+from paddlecloud.cli.table import Column
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,7 +15,16 @@ if TYPE_CHECKING:
 
 #: Seconds between two pictures: agents measure no more often.
 EVERY = 2.0
-HEADER = ("JOB", "NAME", "WORKER", "STATE", "CPU", "MEMORY", "PEAK", "GPU")
+COLUMNS = (
+    Column(("JOB", "任务"), "job"),
+    Column(("NAME", "名称"), drop=3, least=10),
+    Column(("WORKER", "实例")),
+    Column(("STATE", "状态"), "state", drop=2),
+    Column(("CPU", "CPU")),
+    Column(("MEMORY", "内存")),
+    Column(("PEAK", "峰值"), drop=1),
+    Column(("GPU", "GPU")),
+)
 CLEAR = "\x1b[H\x1b[2J"
 OVER = ("exited", "lost")
 
@@ -25,7 +35,7 @@ def run(args: Args, context: Context) -> int:
     if out.json:
         out.value({"workers": rows})
         return 0
-    if args["once"] or not out.on_terminal or context.environ.get("TERM") == "dumb":
+    if args["once"] or not out.has_escapes:
         _show(rows, context)
         return 0
     from time import sleep  # noqa: PLC0415 - only a picture that moves needs it
@@ -44,7 +54,7 @@ def run(args: Args, context: Context) -> int:
 
 def _show(rows: list[dict[str, Any]], context: Context) -> None:
     if rows:
-        context.out.table(HEADER, [cells(row) for row in rows])
+        context.out.table(COLUMNS, [cells(row) for row in rows])
     else:
         context.out.say("top_nothing")
 

@@ -104,6 +104,11 @@ class JobRow(Answer, frozen=True, kw_only=True):
     finish_time: str
     queue_reason: str
     number: int
+    error_msg: str = ""
+    age: int = 0
+    """Seconds since it was submitted, by the server's clock."""
+    duration: int | None = None
+    """Seconds that it has run, or ran; None: it has not started."""
 
 
 class TasksView(Answer, frozen=True, kw_only=True):

@@ -137,6 +137,7 @@ def _view(
 
 
 def row(deps: Deps, job: Job, lang: str) -> JobRow:
+    now = deps.clock()
     return JobRow(
         job_id=job.id,
         job_name=job.spec.job_name,
@@ -147,6 +148,9 @@ def row(deps: Deps, job: Job, lang: str) -> JobRow:
         finish_time=_clock(deps, job.finished_at),
         queue_reason=_queue_reason(job, lang),
         number=job.number,
+        error_msg=_one_line(say(job.failure.reason, lang)) if job.failure else "",
+        age=_seconds(job.created_at, now),
+        duration=_seconds(job.started_at, job.finished_at or now) if job.started_at else None,
     )
 
 
@@ -210,6 +214,10 @@ def _clock(deps: Deps, when: datetime | None) -> str:
     if when is None:
         return ""
     return when.astimezone(deps.settings.zone).isoformat(" ", "seconds")[:19]
+
+
+def _seconds(start: datetime, end: datetime) -> int:
+    return max(0, int((end - start).total_seconds()))
 
 
 def _queue_reason(job: Job, lang: str) -> str:
