@@ -330,3 +330,24 @@ def test_every_state_can_be_stored_and_listed(db: Database) -> None:
     for wanted in (set(JobState) - FINAL, FINAL, {JobState.SCHEDULE_TIMEOUT}):
         found = db.read(lambda tx, wanted=wanted: jobs.list_jobs(tx, "ann", states=wanted))  # type: ignore[misc]
         assert {job.state for job in found} == wanted
+
+
+def test_jobs_by_the_beginning_of_their_id(db: Database) -> None:
+    heads = {"job-00ab": "ann", "job-00ac": "ann", "job-00ad": "bob", "job-00b0": "ann"}
+    found = [
+        replace(a_job(owner=owner), id=head + digit * 28)
+        for head, owner in heads.items()
+        for digit in "0f"
+    ]
+    for job in found:
+        db.write(lambda tx, job=job: jobs.insert_job(tx, job))  # type: ignore[misc]
+    low, high = "job-00a" + "0" * 29, "job-00a" + "f" * 29
+
+    def read(owner: str | None, limit: int = 10) -> list[str]:
+        return ids(db.read(lambda tx: jobs.list_by_id(tx, low, high, owner=owner, limit=limit)))
+
+    newest_first = [job.id for job in reversed(found) if low <= job.id <= high]
+    assert read(None) == newest_first
+    assert read("ann") == newest_first[2:]
+    assert read("ann", 1) == newest_first[2:3]
+    assert read("eve") == []

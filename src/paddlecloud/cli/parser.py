@@ -32,8 +32,8 @@ _EMPTY = '""'
 class Option:
     """One `--name`.
 
-    `choices` are enforced here. For a shell, `offers` are likely values, and `completes` is "file"
-    or "directory". `shown_default` is for help only: what the command itself assumes; so is
+    `choices` are enforced here. For a shell, `offers` are likely values, and `completes` is "file",
+    "directory" or "job". `shown_default` is for help only: what the command itself assumes; so is
     `required`, which the command itself insists on.
     """
 
@@ -114,8 +114,12 @@ COMMON = (
 )  # fmt: skip
 
 JOB_ID = Option(
-    "job_id", TEXT, ("id of the job: job- and 32 hex digits", "任务 ID：job- 加 32 位十六进制数字"),
-    metavar="JOB_ID", required=True,
+    "job_id", TEXT,
+    (
+        "the job: its id, the beginning of the id (4 hex digits or more), its name, or last",
+        "任务：任务 ID、ID 的开头（至少 4 位十六进制数字）、任务名称或 last（最新的任务）",
+    ),
+    metavar="JOB", required=True, completes="job",
 )  # fmt: skip
 
 
@@ -213,7 +217,7 @@ def _typed(option: Option, spelling: str, value: str) -> object:
     if option.choices and value not in option.choices:
         known = ", ".join(option.choices)
         raise Invalid("flag_choice", flag=spelling, value=value or _EMPTY, choices=known)
-    if option.completes and (value == "~" or value.startswith("~/")):
+    if option.completes in ("file", "directory") and (value == "~" or value.startswith("~/")):
         # A shell leaves the `~` of `--files=~/job` alone.
         return os.path.expanduser(value)  # noqa: PTH111 - importing pathlib costs 15 ms
     return value

@@ -96,7 +96,10 @@ ADMIN = (
     ("admin restore", "admin.backup", ("fill a home from a backup", "从备份恢复")),
     ("admin verify", "admin.verify", ("find stored files that went bad", "查找已损坏的存储文件")),
 )
-HIDDEN = (("get_fils", "gen2020.get_files", ("the same as get_files", "同 get_files")),)
+HIDDEN = (
+    ("get_fils", "gen2020.get_files", ("the same as get_files", "同 get_files")),
+    ("complete_jobs", "system.completion", ("jobs for a completion script", "补全任务")),
+)
 #: The sections of `help all` and of the reference: title and commands.
 SECTIONS = (
     (("Jobs", "任务"), JOBS),

@@ -22,12 +22,17 @@ _OMITTED = ("snapshot", "directory")
 
 
 def diff(transport: Transport, first: str, second: str) -> dict[str, Any]:
-    """What differs, the first job's value before the second's; `same` when nothing does."""
-    jobs = first, second
-    specs = [
-        transport.get(f"/jobs/{job}/spec", schema=response_schemas.SPEC)["spec"] for job in jobs
+    """What differs between the jobs of two paths, the first job's value before the second's; `same`
+    when nothing does."""
+    answers = [
+        transport.get(f"{path}/spec", schema=response_schemas.SPEC) for path in (first, second)
     ]
-    found: dict[str, Any] = {"jobs": [first, second], "parameters": parameters(*specs)}
+    specs = [answer["spec"] for answer in answers]
+    jobs = [
+        answer.get("job_id") or path.rpartition("/")[2]
+        for answer, path in zip(answers, (first, second), strict=True)
+    ]
+    found: dict[str, Any] = {"jobs": jobs, "parameters": parameters(*specs)}
     for name in _ENVIRONMENTS:
         found[name] = values(specs[0].get(name) or {}, specs[1].get(name) or {})
     found["files"] = []

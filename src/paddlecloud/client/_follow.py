@@ -16,6 +16,7 @@ from paddlecloud.client.response_checks import number, refuse
 from paddlecloud.client.sdk import Client, Job
 from paddlecloud.model.errors import Retry
 from paddlecloud.model.logs.frames import Frames, Prefixes
+from paddlecloud.model.protocol.bce_auth import quote
 from paddlecloud.net.http1 import TIMEOUT
 from paddlecloud.net.retry import IMMEDIATE, is_transient
 
@@ -81,11 +82,11 @@ class Reconnection:
 
 def changes(
     client: Client,
-    job_id: str,
+    path: str,
     timeout: float | None = None,
     reconnection: Reconnection | None = None,
 ) -> Iterator[Job]:
-    """The job now and after every change, until it has ended or the time is over."""
+    """The job of a path now and after every change, until it has ended or the time is over."""
     deadline = None if timeout is None else monotonic() + timeout
     version = -1
     reconnection = reconnection or Reconnection(client)
@@ -96,7 +97,7 @@ def changes(
         query = {"wait": seconds, "version": version} if version >= 0 else None
         try:
             view = client.transport.get(
-                f"/jobs/{job_id}",
+                path,
                 query,
                 schema=response_schemas.FOLLOWED,
                 timeout=seconds + TIMEOUT,
@@ -108,6 +109,7 @@ def changes(
             continue
         reconnection.renew()
         job = Job(view)
+        path = f"/jobs/{job.id}"  # `last` may be another job by the next request
         if job.version > version:
             version = job.version
             yield job
@@ -115,32 +117,31 @@ def changes(
             return
 
 
-def logs(client: Client, job_id: str, asked: Mapping[str, object]) -> Iterator[bytes]:
-    """The bytes of a log; `asked` has the parameters of the route: worker, follow, tail …"""
+def logs(client: Client, path: str, asked: Mapping[str, object]) -> Iterator[bytes]:
+    """The bytes of a log of the job with this path; `asked` has the parameters of the route:
+    worker, follow, tail …"""
     if asked.get("merge") or asked.get("grep"):
-        yield from lines(client, job_id, asked)
+        yield from lines(client, path, asked)
         return
-    place = _BytePlace(asked)
+    place = _BytePlace(path, asked)
     reconnection = Reconnection(client, follow=bool(asked["follow"]))
     while True:
-        for chunk in answers(client, job_id, place, reconnection):
+        for chunk in answers(client, place, reconnection):
             place.advance(len(chunk))
             yield chunk
-        if not place.moves_on or not has_newer(client, job_id, place.attempt, reconnection):
+        if not place.moves_on or not has_newer(client, place, reconnection):
             return
         place.next_attempt()
 
 
-def answers(
-    client: Client, job_id: str, place: Place, reconnection: Reconnection
-) -> Iterator[bytes]:
+def answers(client: Client, place: Place, reconnection: Reconnection) -> Iterator[bytes]:
     """The chunks of the server's response; a broken one is resumed at `place`."""
     follow = bool(place.query["follow"])
     while True:
         reading = False
         try:
             with client.transport.open(
-                f"/jobs/{job_id}/logs",
+                f"{place.job}/logs",
                 place.query,
                 LOG_SILENCE,
                 wake=not reconnection.begun,
@@ -161,7 +162,9 @@ def answers(
 class Place:
     """Where in which attempt's log the reader is."""
 
-    def __init__(self, asked: Mapping[str, object]) -> None:
+    def __init__(self, job: str, asked: Mapping[str, object]) -> None:
+        #: The path of the job.
+        self.job = job
         self.query = dict(asked)
         self.attempt = 0
         #: Whether the end of an attempt may not be the end of the log.
@@ -174,6 +177,8 @@ class Place:
     def enter(self, headers: Mapping[str, str]) -> None:
         """Read from the response which attempt it shows (0: none has started yet)."""
         self.attempt = number(headers, "x-log-attempt")
+        if "x-job-id" in headers:  # `last` may be another job by the next request
+            self.job = f"/jobs/{quote(headers['x-job-id'])}"
         self.moves_on = self._goes_through_all and "x-log-attempt" in headers
         self.pin()
         # From now on the worker that failed is asked for by its name.
@@ -193,8 +198,8 @@ class Place:
 class _BytePlace(Place):
     """The same for one worker's log, which is a byte in it."""
 
-    def __init__(self, asked: Mapping[str, object]) -> None:
-        super().__init__(asked)
+    def __init__(self, job: str, asked: Mapping[str, object]) -> None:
+        super().__init__(job, asked)
         self._offset = 0
 
     def enter(self, headers: Mapping[str, str]) -> None:
@@ -218,10 +223,10 @@ class _BytePlace(Place):
         self.pin()
 
 
-def has_newer(client: Client, job_id: str, attempt: int, reconnection: Reconnection) -> bool:
+def has_newer(client: Client, place: Place, reconnection: Reconnection) -> bool:
     """Whether another attempt follows; waits until the job has one or has ended."""
-    found = changes(client, job_id, reconnection=reconnection)
-    return any(int(job.view.get("attempts") or 0) > attempt for job in found)
+    found = changes(client, place.job, reconnection=reconnection)
+    return any(int(job.view.get("attempts") or 0) > place.attempt for job in found)
 
 
 #: Workers of one job: more are not from our server.
@@ -231,12 +236,12 @@ _MOST_WORKERS = 10_000
 _SHOWN = 40
 
 
-def lines(client: Client, job_id: str, asked: Mapping[str, object]) -> Iterator[bytes]:
+def lines(client: Client, path: str, asked: Mapping[str, object]) -> Iterator[bytes]:
     """What is asked for, as text: with `merge` each line names its worker."""
-    place, prefixes = _LinePlace(asked), Prefixes()
+    place, prefixes = _LinePlace(path, asked), Prefixes()
     reconnection = Reconnection(client, follow=bool(asked["follow"]))
     while True:
-        for chunk in answers(client, job_id, place, reconnection):
+        for chunk in answers(client, place, reconnection):
             try:
                 frames = [*place.parser.feed(chunk)]
             except ValueError:
@@ -245,7 +250,7 @@ def lines(client: Client, job_id: str, asked: Mapping[str, object]) -> Iterator[
                 place.reach(worker, reached)
                 if text := prefixes.add(worker, data) if asked.get("merge") else data:
                     yield text
-        if not place.moves_on or not has_newer(client, job_id, place.attempt, reconnection):
+        if not place.moves_on or not has_newer(client, place, reconnection):
             return
         place.next_attempt()
 
@@ -253,8 +258,8 @@ def lines(client: Client, job_id: str, asked: Mapping[str, object]) -> Iterator[
 class _LinePlace(Place):
     """Where the reader is in each worker's log of one attempt."""
 
-    def __init__(self, asked: Mapping[str, object]) -> None:
-        super().__init__(asked)
+    def __init__(self, job: str, asked: Mapping[str, object]) -> None:
+        super().__init__(job, asked)
         self._reached: dict[str, int] = {}
         self.parser = Frames()
         self.query["frames"] = 1

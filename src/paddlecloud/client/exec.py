@@ -118,14 +118,15 @@ class Command:
 
 def begin(
     client: Client,
-    job_id: str,
+    job: str,
     command: Sequence[str],
     *,
     worker: str | None = None,
     timeout: float | None = None,
     stdin: bytes = b"",
 ) -> Command:
-    """Start `command` beside a worker; it has started when this returns."""
+    """Start `command` beside a worker of the job with this path; it has started when this
+    returns."""
     if not command:
         raise Invalid("exec_command_missing")
     if len(stdin) > MOST_STDIN:
@@ -138,5 +139,5 @@ def begin(
         "timeout": timeout,
         "stdin": b64encode(stdin).decode(),
     }
-    path = f"/jobs/{job_id}/commands"
-    return Command(client, client.transport.post(path, asked, schema=response_schemas.COMMAND))
+    how = {"schema": response_schemas.COMMAND}
+    return Command(client, client.transport.post(f"{job}/commands", asked, **how))

@@ -7,6 +7,7 @@ given: a rerun shows what the given changes do, and not what else has changed si
 from __future__ import annotations
 
 from paddlecloud.client import response_schemas
+from paddlecloud.client.sdk import job_path
 from paddlecloud.client.submit import Submit, requirements_of, submit
 from paddlecloud.model.errors import Conflict, Invalid, SnapshotMissing
 from paddlecloud.model.files.bos_url import plain_bos_url
@@ -34,7 +35,7 @@ _KEPT = ("snapshot", "directory", "inherited_env", "git")
 
 def rerun(
     client: Client,
-    job_id: str,
+    job: str,
     changes: Mapping[str, Any],
     confirm: Confirm | None = None,
     **callbacks: Any,
@@ -49,8 +50,9 @@ def rerun(
     """
     changes = {ALIASES.get(name, name): value for name, value in changes.items()}
     if changes.get("files") == "":
-        raise Invalid("rerun_files_empty", job_id=job_id)
-    asked = client.transport.get(f"/jobs/{job_id}/spec", schema=response_schemas.SPEC)["spec"]
+        raise Invalid("rerun_files_empty", job_id=job)
+    answer = client.transport.get(f"{job_path(job)}/spec", schema=response_schemas.SPEC)
+    asked, job_id = answer["spec"], answer.get("job_id") or job
     wanted = parameters(asked, changes)
     if changes.get("files"):
         return _with_files(client, wanted, changes, {**callbacks, "confirm": confirm})

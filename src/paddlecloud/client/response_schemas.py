@@ -112,7 +112,7 @@ _SPEC_KEYS = {
     "requirements": maybe(text),
     "snapshot": maybe(text),
 }
-SPEC = keys({"spec": keys({}, _SPEC_KEYS)})
+SPEC = keys({"spec": keys({}, _SPEC_KEYS)}, {"job_id": text})
 _WORKER_USE = keys(
     {
         "job_id": text,
@@ -133,7 +133,12 @@ _FILE = keys(
 )
 FILES = keys(
     {"files": each(_FILE)},
-    {"job_status": maybe(text), "ways": maybe(by_key(url_or_path)), "left_behind": maybe(text)},
+    {
+        "job_id": text,
+        "job_status": maybe(text),
+        "ways": maybe(by_key(url_or_path)),
+        "left_behind": maybe(text),
+    },
 )
 #: path, kind, size, sha256, executable, target.
 _ENTRY = row(text, text, count, text, scalar, text)

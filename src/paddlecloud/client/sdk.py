@@ -12,6 +12,7 @@ import os
 from paddlecloud.client import response_schemas
 from paddlecloud.client.transport import MAX_LISTING, Transport
 from paddlecloud.model.errors import ConfigError, Invalid, Retry
+from paddlecloud.model.jobs.references import is_job_id, is_reference
 from paddlecloud.model.protocol.bce_auth import quote
 from paddlecloud.net.endpoint import Endpoint
 
@@ -71,16 +72,18 @@ class Listing:
     """The files of a job, and direct download locations by path: paths on this machine or presigned
     URLs."""
 
-    __slots__ = ("files", "left_behind", "locations", "prefix", "state")
+    __slots__ = ("files", "job_id", "left_behind", "locations", "prefix", "state")
 
     def __init__(
         self,
+        job_id: str,
         prefix: str,
         files: list[dict[str, Any]],
         locations: Mapping[str, str],
         state: str,
         left_behind: str,
     ) -> None:
+        self.job_id = job_id
         self.prefix = prefix
         """What was asked for."""
         self.files = files
@@ -160,18 +163,18 @@ class Client:
         """
         from paddlecloud.client import rerun as client_rerun  # noqa: PLC0415 - only submitting needs it
 
-        answer = client_rerun.rerun(self, check_id(job_id), changes, **self._callbacks())
+        answer = client_rerun.rerun(self, reference(job_id), changes, **self._callbacks())
         return Job({**answer["job"], "notes": answer["notes"]})
 
     def diff(self, first: str, second: str) -> dict[str, Any]:
         """What two jobs differ in: `parameters`, `env`, `inherited_env`, `git` and `files`."""
         from paddlecloud.client import _diff as client_diff  # noqa: PLC0415 - `query_job` compares nothing
 
-        return client_diff.diff(self.transport, check_id(first), check_id(second))
+        return client_diff.diff(self.transport, job_path(first), job_path(second))
 
     def query_job(self, job_id: str, *, diff: bool = True) -> Job:
         """`diff`: with what its files differed in from their commit, if they did (`git`)."""
-        path, query = f"/jobs/{check_id(job_id)}", None if diff else {"diff": 0}
+        path, query = job_path(job_id), None if diff else {"diff": 0}
         return Job(self.transport.get(path, query, schema=response_schemas.JOB))
 
     def list_jobs(
@@ -183,19 +186,28 @@ class Client:
         rows = pages("/jobs", "jobs", "before", query, limit, schema=response_schemas.JOBS)
         return [Job(row) for row in rows]
 
+    def resolve(self, job_id: str) -> str:
+        """The full id of a job that is named by the beginning of its id, its name, or `last`.
+
+        What changes a job is asked for by the full id, so that a request that is repeated because
+        its answer was lost cannot change another job.
+        """
+        named = reference(job_id)
+        return named if is_job_id(named) else self.query_job(named, diff=False).id
+
     def history(self, job_id: str) -> list[dict[str, Any]]:
         """Every change of state of a job, with its reason, oldest first."""
-        path = f"/jobs/{check_id(job_id)}/history"
+        path = f"{job_path(job_id)}/history"
         return list(self.transport.get(path, schema=response_schemas.HISTORY)["history"])
 
     def kill_job(self, job_id: str) -> Job:
         """Ask for the end of a job; its state is `killed` when nothing of it runs any more."""
-        path = f"/jobs/{check_id(job_id)}/kill"
+        path = f"/jobs/{self.resolve(job_id)}/kill"
         return Job(self.transport.post(path, {}, schema=response_schemas.JOB, idempotent=True))
 
     def delete_job(self, job_id: str) -> int:
         """Delete a job that has ended, with its outputs and logs; how many bytes that freed."""
-        path = f"/jobs/{check_id(job_id)}/delete"
+        path = f"/jobs/{self.resolve(job_id)}/delete"
         how = {"idempotent": True, "timeout": _DELETING}
         return int(self.transport.post(path, {}, schema=response_schemas.DELETED, **how)["bytes"])
 
@@ -205,7 +217,8 @@ class Client:
         for job in self.changes(job_id, timeout):
             if job.final:
                 return job
-        raise Retry("wait_timeout", job_id=job_id, state=job.state if job else "?", seconds=timeout)
+        about = {"job_id": job.id if job else job_id, "state": job.state if job else "?"}
+        raise Retry("wait_timeout", **about, seconds=timeout)
 
     def changes(self, job_id: str, timeout: float | None = None) -> Iterator[Job]:
         """The job now and after every change, until it has ended or the time is over.
@@ -214,7 +227,7 @@ class Client:
         """
         from paddlecloud.client import _follow as client_follow  # noqa: PLC0415 - `query_job` follows nothing
 
-        return client_follow.changes(self, check_id(job_id), timeout)
+        return client_follow.changes(self, job_path(job_id), timeout)
 
     def logs(  # noqa: PLR0913 - the options of the command `logs`, each by its name
         self,
@@ -241,7 +254,7 @@ class Client:
         asked = {"worker": worker, "follow": int(follow), "tail": tail, "attempt": attempt}
         asked |= {"since": since, "grep": grep}
         asked |= {"merge": int(merge) or None, "failed": int(failed) or None}
-        return client_follow.logs(self, check_id(job_id), asked)
+        return client_follow.logs(self, job_path(job_id), asked)
 
     def exec(
         self,
@@ -260,11 +273,11 @@ class Client:
         from paddlecloud.client import exec as client_exec  # noqa: PLC0415 - `query_job` runs nothing
 
         how: dict[str, Any] = {"worker": worker, "timeout": timeout, "stdin": stdin}
-        return client_exec.begin(self, check_id(job_id), command, **how)
+        return client_exec.begin(self, job_path(job_id), command, **how)
 
     def top(self, job_id: str | None = None) -> list[dict[str, Any]]:
         """What each worker of a job, or of all your running jobs, uses of what it asked for."""
-        path = "/usage" if job_id is None else f"/jobs/{check_id(job_id)}/usage"
+        path = "/usage" if job_id is None else f"{job_path(job_id)}/usage"
         return list(self.transport.get(path, schema=response_schemas.USES)["workers"])
 
     def get_files(
@@ -290,12 +303,13 @@ class Client:
         first, and `params["complaints"]` of the error has the paths of all by their codes.
         """
         wanted = download or resume or download_dir is not None
-        directory = _path_of(download_dir or "output")
+        directory = None if download_dir is None else _path_of(download_dir)
         found = self.listing(job_id, prefix, direct=wanted)
         if wanted and found.files:
             from paddlecloud.client.download import engine  # noqa: PLC0415 - seldom needed
 
-            done = engine.download_job(self, job_id, found, directory, resume=resume)
+            target = engine.target_of(self, found, directory, resume=resume)
+            done = engine.download_job(self, found, target, resume=resume)
             for error in done.errors():
                 error.params["complaints"] = done.problems
                 raise error
@@ -304,8 +318,9 @@ class Client:
     def listing(self, job_id: str, prefix: str | None = None, *, direct: bool = False) -> Listing:
         """The job's files, and with `direct` where else they can be had."""
         query = {"prefix": prefix, "direct": 1 if direct else None}
-        path = f"/jobs/{check_id(job_id)}/files"
+        path = f"{job_path(job_id)}/files"
         answer = self.transport.get(path, query, schema=response_schemas.FILES, most=MAX_LISTING)
+        job_id = answer.get("job_id") or job_id  # an older server knows full ids only
         locations: dict[str, str] = answer.get("ways") or {}
         if not self.config.embedded:  # a path of another machine
             locations = {path: at for path, at in locations.items() if not at.startswith("/")}
@@ -316,7 +331,7 @@ class Client:
             files = with_snapshot(self.transport, job_id, prefix, files)
         state, left_behind = answer.get("job_status") or "", answer.get("left_behind") or ""
         wanted = f"output/{job_id}" if prefix is None else prefix
-        return Listing(wanted, files, locations, state, left_behind)
+        return Listing(job_id, wanted, files, locations, state, left_behind)
 
     def whoami(self) -> dict[str, Any]:
         return self.transport.get("/whoami", schema=response_schemas.WHOAMI)
@@ -443,13 +458,16 @@ def _quota_of(user: str | None) -> str:
     return "/quota" if user is None else f"/admin/users/{quote(user)}/quota"
 
 
-def check_id(job_id: object) -> str:
-    """The id if it has the form of one; a shortened or mistyped one is refused before a request."""
-    given = job_id if isinstance(job_id, str) else ""
-    digits = given.removeprefix("job-")
-    if not given.startswith("job-") or len(digits) != 32 or digits.strip("0123456789abcdef"):
-        raise Invalid("job_id_format", job_id=str(job_id))
-    return given
+def reference(job: object) -> str:
+    """What a job is named by; Invalid before any request for what no job can be called."""
+    if not isinstance(job, str) or not is_reference(job):
+        raise Invalid("job_id_format", job_id=str(job) or '""')
+    return job
+
+
+def job_path(job: object) -> str:
+    """The path of a job on the server, which resolves anything but a full id."""
+    return f"/jobs/{quote(reference(job))}"
 
 
 def _path_of(given: str | os.PathLike[str]) -> str:

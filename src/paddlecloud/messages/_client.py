@@ -81,12 +81,15 @@ CLIENT_TEXTS: dict[str, tuple[str, str]] = {
         "{command} 不接受 {word}；带空格的值请加引号，用法见 paddlecloud {command} --help",
     ),
     "job_id_format": (
-        "{job_id} is not a job id; the form is job- and 32 hex digits, see paddlecloud list_jobs",
-        "{job_id} 不是任务 ID；格式为 job- 加 32 位十六进制数字，用 paddlecloud list_jobs 查看",
+        "{job_id} cannot be a job; give its id, the beginning of the id (4 hex digits or more), "
+        "its name, or last, see paddlecloud list_jobs",
+        "{job_id} 不能表示任务；请给出任务 ID、ID 的开头（至少 4 位十六进制数字）、任务名称或 "
+        "last，用 paddlecloud list_jobs 查看",
     ),
     "job_id_missing": (
-        "no job given; use --job_id=JOB_ID, see paddlecloud list_jobs",
-        "缺少任务 ID，请指定 --job_id=任务ID；用 paddlecloud list_jobs 查看",
+        "no job given; name it by its id, the beginning of the id, its name, or last, see "
+        "paddlecloud list_jobs",
+        "没有指定任务；请给出任务 ID、ID 的开头、任务名称或 last，用 paddlecloud list_jobs 查看",
     ),
     "limit_range": (
         "--limit={value} is not between 1 and {high}; --all shows every job",

@@ -352,9 +352,17 @@ GENERAL_TEXTS = {
         "a job in state {state} cannot accept the event {event}",
         "状态为 {state} 的任务不能接受事件 {event}",
     ),
+    "job_ambiguous": (
+        "{job} is the beginning of several job ids: {candidates}; give more of the id",
+        "有多个任务 ID 以 {job} 开头：{candidates}；请多给几位",
+    ),
     "job_is_final": (
         "job {job_id} has already ended as {state}; there is nothing to kill",
         "任务 {job_id} 已结束（{state}），无需终止",
+    ),
+    "job_is_final_why": (
+        "job {job_id} has already ended as {state} ({reason}); there is nothing to kill",
+        "任务 {job_id} 已结束（{state}：{reason}），无需终止",
     ),
     "job_is_held": (
         "job {job_id} has ended, but its machine is still cleaning up; try again in a moment",
@@ -364,6 +372,16 @@ GENERAL_TEXTS = {
         "job {job_id} has not ended (state {state}), and only ended jobs can be deleted; end "
         "it with kill_job",
         "任务 {job_id} 的状态为 {state}：只能删除已结束的任务，请先用 kill_job 结束任务",
+    ),
+    "job_last_none": (
+        "you have no job yet, so last means none; submit one with submit_job",
+        "您还没有任务，last 没有对应的任务，请先用 submit_job 提交",
+    ),
+    "job_reference_unknown": (
+        "you have no job {job}: no id begins so (give 4 hex digits or more) and no job has this "
+        "name; see list_jobs",
+        "您没有任务 {job}：没有以它开头的任务 ID（至少 4 位十六进制数字），也没有同名的任务，"
+        "请用 list_jobs 查看任务列表",
     ),
     "job_unknown": (
         "you have no job {job_id}; see list_jobs",

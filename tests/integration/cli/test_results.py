@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,31 @@ def first(person: Person) -> str:
 
 def model(job_id: str) -> str:
     return f"output/{job_id}/rank-0/model"
+
+
+def test_the_command_that_a_job_ends_with_works_job_after_job(
+    person: Person, first: str, tmp_path: Path
+) -> None:
+    """Copied from the last line on stderr, in one directory."""
+    del first  # the server runs
+    (tmp_path / "job").mkdir()
+    at = Person(home=person.home, here=tmp_path)
+    words = ("--files=job", "--watch_mode=1", "--start_cmd=echo $JOB_ID > $OUTPUT_PATH/id")
+    jobs = []
+    for number in range(2):
+        done = at.types("submit_job", *words, f"--job_name=hint-{number}")
+        hint = done.err.splitlines()[-1]
+        assert hint.startswith("results: paddlecloud ")
+        fetched = at.types(*shlex.split(hint)[2:])
+        assert fetched.code == 0, fetched.err
+        jobs.append(done.out.removeprefix("job_id: ").strip())
+    for job_id in jobs:
+        assert (tmp_path / "output" / job_id / "rank-0" / "id").read_text().strip() == job_id
+    # So do all the ways to name a job.
+    for name in ("last", "hint-1", jobs[1][:20], jobs[1][4:24]):
+        assert at.types("query_job", name, "--json").json["job_id"] == jobs[1]
+    assert at.types("logs", "hint-0", "--json").json["job_id"] == jobs[0]
+    assert at.types("diff", "hint-0", "last", "--json").json["jobs"] == jobs
 
 
 def test_a_listing_knows_the_digests_of_what_was_put_out(person: Person, first: str) -> None:

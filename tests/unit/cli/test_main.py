@@ -209,9 +209,11 @@ def test_get_files_lists_and_downloads(
     assert main(["get_files", ID, f"--prefix=output/{ID}/log", "--download=1"]) == 0
     assert (tmp_path / "output" / ID / "log" / "trainer-0.log").read_bytes() == b"hi\n"
     captured = capsys.readouterr()
-    assert (captured.out, captured.err) == ("", "1 file, 3 B, in output\n")
-    asked = len(server.seen)
+    assert (captured.out, captured.err) == ("", f"1 file, 3 B, in output/{ID}\n")
     assert main(["get_files", ID, "--download=1"]) == 2
+    assert f"output/{ID}" in capsys.readouterr().err
+    asked = len(server.seen)
+    assert main(["get_files", ID, "--download=1", "--download_dir=output"]) == 2
     assert len(server.seen) == asked, "nothing is asked when the directory is in the way"
     server.routes[f"GET {JOB}/files"] = [ok({"files": []})]
     assert main(["get_files", ID, "--json"]) == 0
@@ -272,6 +274,27 @@ def test_kill_and_gc(server: FakeServer, capsys: Captured) -> None:
     assert capsys.readouterr().err == "paddlecloud: it has ended\n"
 
 
+def test_several_jobs_are_killed_and_each_is_reported(server: FakeServer, capsys: Captured) -> None:
+    other = "job-" + "9" * 32
+    killed = {**VIEW, "job_id": other, "job_status": "killed"}
+    server.routes[f"POST {JOB}/kill"] = [error(409, "Conflict", "job_is_final", "it has ended")]
+    server.routes[f"POST /api/v1/jobs/{other}/kill"] = [ok(killed)]
+    server.routes["GET /api/v1/jobs/zz"] = [error(404, "NotFound", "job_reference_unknown", "no")]
+    assert main(["kill_job", ID, "zz", f"--job_id={other}"]) == 1
+    captured = capsys.readouterr()
+    want = ["paddlecloud: it has ended", "paddlecloud: no", f"{other}: killed"]
+    assert (captured.out, captured.err.splitlines()) == ("", want)
+    assert main(["kill_job", ID, other, "--json"]) == 1
+    first, second = json.loads(capsys.readouterr().out)
+    assert (first["job_id"], first["error"]["code"]) == (ID, "job_is_final")
+    assert second == killed
+    assert main(["kill_job", other, other]) == 0
+    server.routes[f"POST {JOB}/kill"] = [error(401, "Unauthenticated", "auth_unknown_key", "who?")]
+    asked = len(server.seen)
+    assert main(["kill_job", ID, other]) == 1
+    assert len(server.seen) == asked + 1, "what holds for all is not asked again"
+
+
 def test_an_error_under_json_is_an_object_on_stderr(server: FakeServer, capsys: Captured) -> None:
     server.routes[f"GET {JOB}"] = [error(404, "NotFound", "job_unknown", "no such job", id=ID)]
     assert main(["query_job", ID, "--json"]) == 1
@@ -290,7 +313,9 @@ def test_an_error_under_json_is_an_object_on_stderr(server: FakeServer, capsys: 
         ["nonsense"],
         ["server"],
         ["query_job"],
-        ["query_job", "tmp_job"],
+        ["query_job", "a/b"],
+        ["kill_job"],
+        ["kill_job", ID, ""],
         ["query_job", "--job=1"],
         ["query_job", ID, ID],
         ["kill_job", "--job_id="],

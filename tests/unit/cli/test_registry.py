@@ -131,9 +131,9 @@ def test_usage_shows_what_may_and_what_has_to_be_given() -> None:
         for name in ("top", "diff", "logs", "data ls")
     }
     assert shown == {
-        "top": "paddlecloud top [JOB_ID]",
-        "diff": "paddlecloud diff JOB_ID JOB_ID",
-        "logs": "paddlecloud logs JOB_ID",
+        "top": "paddlecloud top [JOB]",
+        "diff": "paddlecloud diff JOB JOB",
+        "logs": "paddlecloud logs JOB",
         "data ls": "paddlecloud data ls FILE ...",
     }
     for name, flag, wanted in (

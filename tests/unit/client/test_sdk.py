@@ -11,13 +11,14 @@ import pytest
 
 from paddlecloud import Client
 from paddlecloud.client import submit as client_submit
-from paddlecloud.client.sdk import Job, check_id
+from paddlecloud.client.sdk import Job
 from paddlecloud.client.upload import blobs as upload_blobs
 from paddlecloud.model.errors import (
     ConfigError,
     Conflict,
     Invalid,
     NotFound,
+    PaddleCloudError,
     Refused,
     Retry,
     StorageFull,
@@ -70,17 +71,55 @@ def test_a_job_shows_its_keys_as_attributes() -> None:
         _ = job.no_such_key
 
 
-@pytest.mark.parametrize(
-    "wrong", ["", "job-", "tmp_job", ID[:-1], ID + "0", ID.upper(), "job-" + "g" * 32, f" {ID}"]
-)
-def test_a_wrong_id_is_named_before_anything_is_sent(wrong: str, client: Client) -> None:
-    for call in (client.query_job, client.kill_job, client.get_files, client.wait):
+@pytest.mark.parametrize("wrong", ["", " ", "a/b", "a\\b", "..", ".", "a\nb", f" {ID}", "a" * 129])
+def test_what_no_job_can_be_called_is_refused_before_anything_is_sent(
+    wrong: str, server: FakeServer, client: Client
+) -> None:
+    for call in (client.query_job, client.kill_job, client.get_files, client.wait, client.logs):
         with pytest.raises(Invalid) as caught:
             call(wrong)
         assert caught.value.code == "job_id_format"
-    with pytest.raises(Invalid):
-        next(client.logs(wrong))
-    assert check_id(ID) == ID
+    assert server.seen == []
+
+
+@pytest.mark.parametrize(
+    ("name", "path"), [("last", "last"), (ID[:9], ID[:9]), ("一 号", "%E4%B8%80%20%E5%8F%B7")]
+)
+def test_the_server_resolves_what_a_job_is_named_by(
+    name: str, path: str, server: FakeServer, client: Client
+) -> None:
+    server.routes[f"GET /api/v1/jobs/{path}"] = [ok(view("running", 2))]
+    assert client.query_job(name).id == ID
+    assert len(server.seen) == 1
+
+
+def test_what_changes_a_job_is_asked_for_by_its_id(server: FakeServer, client: Client) -> None:
+    """The answer to the first kill is lost; by then `last` is another job."""
+    server.routes["GET /api/v1/jobs/last"] = [ok(view("running", 2))]
+    server.routes[f"POST {JOB}/kill"] = [Answer(drop=0), ok(view("killing", 3))]
+    server.routes[f"POST {JOB}/delete"] = [ok({"bytes": 1})]
+    assert client.kill_job("last").state == "killing"
+    client.delete_job("last")
+    asked = [(seen.method, seen.path) for seen in server.seen]
+    get = ("GET", "/api/v1/jobs/last")
+    kill, delete = ("POST", f"{JOB}/kill"), ("POST", f"{JOB}/delete")
+    assert asked == [get, kill, kill, get, delete]
+
+
+def test_what_takes_several_requests_stays_with_one_job(server: FakeServer, client: Client) -> None:
+    last = "/api/v1/jobs/last"
+    server.routes[f"GET {last}"] = [ok(view("running", 2))]
+    server.routes[f"GET {JOB}"] = [ok(view("success", 3))]
+    assert client.wait("last").state == "success"
+    named = {"x-job-id": ID, "x-log-attempt": "1", "x-log-offset": "0"}
+    server.routes[f"GET {last}/logs"] = [Answer(b"one two", 200, named, drop=4)]
+    server.routes[f"GET {JOB}/logs"] = [Answer(b"two", 200, {"x-log-offset": "4"})]
+    assert b"".join(client.logs("last")) == b"one two"
+    spec = {"start_cmd": "true", "public_bos": 1}
+    server.routes[f"GET {last}/spec"] = [ok({"job_id": ID, "spec": {**spec, "snapshot": "a"}})]
+    server.routes[f"GET {JOB}/spec"] = [ok({"job_id": ID, "spec": spec})]
+    server.routes[f"GET {JOB}/snapshot"] = [ok({"entries": []})]
+    assert client.diff("last", ID)["jobs"] == [ID, ID]
 
 
 def test_query_and_kill(server: FakeServer, client: Client) -> None:
@@ -346,6 +385,72 @@ def test_to_go_on_with_a_download_is_to_download(
     monkeypatch.chdir(tmp_path)
     assert client.get_files(ID, resume=True) == rows
     assert (tmp_path / "output" / ID).is_dir()
+
+
+def has_outputs(server: FakeServer, *paths: str) -> None:
+    """The job has these files, each with one letter in it."""
+    rows = [{"path": path, "size": 1, "time": "2020-05-17T10:16:09Z"} for path in paths]
+    server.routes[f"GET {JOB}/files"] = [ok({"job_id": ID, "files": rows})]
+    server.routes[f"GET {JOB}/snapshot"] = [ok({"entries": []})]
+    for path in paths:
+        whole = b"x" + hashlib.sha256(b"x").digest()
+        server.routes[f"GET {JOB}/files/{path}"] = [Answer(whole)]
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """`output` in the current directory, with the results of another job."""
+    monkeypatch.chdir(tmp_path)
+    other = tmp_path / "output" / ("job-" + "9" * 32)
+    other.mkdir(parents=True)
+    (other / "model").write_text("precious")
+    return tmp_path / "output"
+
+
+def test_the_results_of_many_jobs_go_into_one_directory(
+    client: Client, server: FakeServer, results: Path
+) -> None:
+    has_outputs(server, f"output/{ID}/rank-0/model", f"output/{ID}/log/trainer-0.log")
+    client.get_files(ID, download=True)
+    assert (results / ID / "rank-0" / "model").read_text() == "x"
+    assert (results / ("job-" + "9" * 32) / "model").read_text() == "precious"
+    assert len([*results.iterdir()]) == 2, "nothing of the download is left behind"
+    with pytest.raises(Invalid, match=f"output/{ID} already exists"):
+        client.get_files(ID, download=True)
+    (results / ID / "rank-0" / "model").unlink()
+    client.get_files(ID, resume=True)
+    assert (results / ID / "rank-0" / "model").read_text() == "x"
+    with pytest.raises(Invalid, match="output already exists"):
+        client.get_files(ID, download_dir="output")
+
+
+def test_submitted_files_need_a_directory_of_their_own(
+    client: Client, server: FakeServer, results: Path
+) -> None:
+    """Those of several jobs have the same names."""
+    has_outputs(server, f"output/{ID}/rank-0/model", "run.sh")
+    with pytest.raises(Invalid, match="output already exists"):
+        client.get_files(ID, prefix="/", download=True)
+    results.rename("elsewhere")
+    client.get_files(ID, prefix="/", download=True)
+    assert (results / "run.sh").is_file()
+    assert (results / ID / "rank-0" / "model").is_file()
+    # The download of everything goes on in its own directory, also for a part of it.
+    has_outputs(server, f"output/{ID}/rank-0/new")
+    client.get_files(ID, resume=True)
+    assert (results / ID / "rank-0" / "new").is_file()
+
+
+def test_no_results_where_output_is_a_file(
+    client: Client, server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "output").write_text("mine")
+    has_outputs(server, f"output/{ID}/rank-0/model")
+    with pytest.raises(PaddleCloudError, match="output") as caught:
+        client.get_files(ID, download=True)
+    assert "--download_dir" in str(caught.value)
+    assert (tmp_path / "output").read_text() == "mine"
 
 
 def test_a_job_without_files_leaves_its_download_directory_to_the_next_call(

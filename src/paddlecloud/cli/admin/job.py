@@ -78,7 +78,8 @@ COMMANDS = (
         kill_job.run,
         ("End a job of any user; the audit log records it.", "结束任何用户的任务，操作会被记录。"),
         operand="job_id",
-        options=(JOB_ID,),
+        words="JOB...",
+        options=(kill_job.JOBS,),
         examples=("paddlecloud admin job kill job-338745e5caa42a1537955e41d6f1ce33",),
     ),
 )  # fmt: skip

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def run(args: Args, context: Context) -> int:
-    job_id = wanted_job(args)
+    job_id = context.client.resolve(wanted_job(args))
     freed = context.client.delete_job(job_id)
     if context.out.json:
         context.out.value({"job_id": job_id, "bytes": freed})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paddlecloud.cli.output import visible
-from paddlecloud.cli.parser import LIST, Command, Option
+from paddlecloud.cli.parser import JOB_ID, LIST, Command
 from paddlecloud.model.errors import Invalid
 from paddlecloud.model.jobs.params import PARAMETERS
 from paddlecloud.model.units import format_duration
@@ -35,7 +35,8 @@ def run(args: Args, context: Context) -> int:
         out.value(found)
         return 0
     if found["same"]:
-        out.say("diff_same", first=jobs[0], second=jobs[1])
+        first, second = found["jobs"]
+        out.say("diff_same", first=first, second=second)
     for part, word in _PARTS.items():
         for row in found[part]:
             kind = _KINDS.get(row["name"], "") if part == "parameters" else ""
@@ -120,16 +121,8 @@ COMMANDS = (
             "~ 表示两者不同。",
         ),
         operand="job_id",
-        words="JOB_ID JOB_ID",
-        options=(
-            Option(
-                "job_id",
-                LIST,
-                ("id of a job; give two", "任务 ID，需要给出两个"),
-                metavar="JOB_ID",
-                required=True,
-            ),
-        ),
+        words="JOB JOB",
+        options=(JOB_ID.but(kind=LIST),),
         examples=(
             "paddlecloud diff job-338745e5caa42a1537955e41d6f1ce33"
             " job-0650470e621f3688812ceda2079805f8",

@@ -21,27 +21,26 @@ DIRECTORY = "output"
 
 
 def run(args: Args, context: Context) -> int:
-    job_id = wanted_job(args)
+    job = wanted_job(args)
     _check_flags(args)
     args["download"] = args["download"] or args["resume"]
-    args["download_dir"] = args["download_dir"] or DIRECTORY
     args["prefix"] = args["prefix"] or None  # a variable of a shell that is not set
-    if args["download"]:  # before anything is asked of the server
+    if args["download"] and args["download_dir"] and not args["resume"]:
         from paddlecloud.client.download import staging  # noqa: PLC0415 - downloads only
 
-        records = staging.records_in(context.config.home) if args["resume"] else ""
-        staging.check_download_dir(args["download_dir"], f"/jobs/{job_id}/files", records)
-    found = context.client.listing(job_id, args["prefix"], direct=bool(args["download"]))
-    answer: dict[str, Any] = {"job_id": job_id, "files": found.files}
+        # Before anything is asked of the server.
+        staging.check_download_dir(args["download_dir"], "", "")
+    found = context.client.listing(job, args["prefix"], direct=bool(args["download"]))
+    answer: dict[str, Any] = {"job_id": found.job_id, "files": found.files}
     done = None
     if not found.files:
-        prefix = args["prefix"] or f"output/{job_id}"
+        prefix = args["prefix"] or f"output/{found.job_id}"
         # A prefix such as `log` is not a path of the listing.
-        is_whole = prefix == "/" or prefix.startswith(f"output/{job_id}")
+        is_whole = prefix == "/" or prefix.startswith(f"output/{found.job_id}")
         code = "no_files" if is_whole else "no_files_there"
-        context.out.say(code, prefix=visible(prefix), job_id=job_id)
-    elif args["download"] and not _has_not_begun(context, job_id, found.files):
-        done = _download(args, context, job_id, found)
+        context.out.say(code, prefix=visible(prefix), job_id=found.job_id)
+    elif args["download"] and not _has_not_begun(context, found):
+        done = _download(args, context, found)
     if args["download"]:
         answer |= _download_values(args, found, done)
     if context.out.json:
@@ -65,22 +64,23 @@ def _check_flags(args: Args) -> None:
         raise Invalid("flag_needs_flag", flag="--resume", other="--download=1")
 
 
-def _has_not_begun(context: Context, job_id: str, rows: list[dict[str, Any]]) -> bool:
+def _has_not_begun(context: Context, found: Listing) -> bool:
     """Whether the job waits, which is printed: an empty directory could be taken for a result."""
-    if any(not row["path"].endswith("/") for row in rows):
+    if any(not row["path"].endswith("/") for row in found.files):
         return False
-    return report_waiting(context.client.query_job(job_id, diff=False), context.out)
+    return report_waiting(context.client.query_job(found.job_id, diff=False), context.out)
 
 
-def _download(args: Args, context: Context, job_id: str, found: Listing) -> Result:
+def _download(args: Args, context: Context, found: Listing) -> Result:
     from paddlecloud.client.download import engine, staging  # noqa: PLC0415 - as above
 
-    out = context.out
-    directory = args["download_dir"]
+    out, client, resume = context.out, context.client, args["resume"]
+    target = engine.target_of(client, found, args["download_dir"], resume=resume)
+    directory = target.directory
     try:
         with out.progress("downloading", sum(row["size"] for row in found.files)) as bar:
-            how = {"resume": args["resume"], "progress": bar.add, "skipped": bar.skip}
-            done = engine.download_job(context.client, job_id, found, directory, **how)
+            how = {"resume": resume, "progress": bar.add, "skipped": bar.skip}
+            done = engine.download_job(client, found, target, **how)
     except (Retry, Conflict, KeyboardInterrupt):
         if staging.is_resumable(directory):
             out.say("download_kept")
@@ -88,9 +88,9 @@ def _download(args: Args, context: Context, job_id: str, found: Listing) -> Resu
     code, total = "downloaded_one" if done.files == 1 else "downloaded", done.bytes + done.kept
     out.say(code, count=done.files, size=size(total), directory=directory)
     # What was submitted does not change any more.
-    has_outputs = any(row["path"].startswith(f"output/{job_id}/") for row in found.files)
+    has_outputs = any(row["path"].startswith(f"output/{found.job_id}/") for row in found.files)
     if found.is_early and has_outputs:
-        out.say("download_early", job_id=job_id, state=out.error_state(found.state))
+        out.say("download_early", job_id=found.job_id, state=out.error_state(found.state))
     if found.left_behind:
         out.message(found.left_behind)
     for complaint in done.errors():
@@ -104,7 +104,7 @@ def _download_values(args: Args, found: Listing, done: Result | None) -> dict[st
 
     return {
         "job_status": found.state,
-        "download_dir": os.path.abspath(args["download_dir"]),  # noqa: PTH100 - no pathlib
+        "download_dir": os.path.abspath(args["download_dir"] or DIRECTORY),  # noqa: PTH100 - no pathlib
         "bytes": done.bytes if done else 0,
         "kept": done.kept if done else 0,
         "complaints": done.problems if done else {},
@@ -130,8 +130,12 @@ _OPTIONS = (
     ),
     Option("download", BOOL, ("1: download them", "是否下载，0(否)/1(是)"), metavar="0|1"),
     Option(
-        "download_dir", TEXT, ("a directory that does not exist yet", "下载到的目录，要求不存在"),
-        shown_default=DIRECTORY, metavar="DIRECTORY", completes="directory",
+        "download_dir", TEXT,
+        (
+            "a directory that does not exist yet (default: output/<job_id>)",
+            "下载到的目录，要求不存在（默认 output/<job_id>）",
+        ),
+        metavar="DIRECTORY", completes="directory",
     ),
     Option(
         "resume", FLAG,
@@ -144,6 +148,7 @@ _OPTIONS = (
 )  # fmt: skip
 _EXAMPLES = (
     "paddlecloud get_files --job_id=job-338745e5caa42a1537955e41d6f1ce33",
+    "paddlecloud get_files last --download=1",
     "paddlecloud get_files --job_id=job-338745e5caa42a1537955e41d6f1ce33 --download=1"
     " --download_dir=result",
     "paddlecloud get_files --job_id=job-338745e5caa42a1537955e41d6f1ce33 --download=1"

@@ -14,8 +14,12 @@ if TYPE_CHECKING:
 
 def run(args: Args, context: Context) -> int:
     job_id = wanted_job(args)
+    if context.out.json:
+        job_id = context.client.resolve(job_id)
     if args["follow"]:
-        report_waiting(context.client.query_job(job_id, diff=False), context.out)
+        job = context.client.query_job(job_id, diff=False)
+        job_id = job.id
+        report_waiting(job, context.out)
     chunks = context.client.logs(
         job_id,
         worker=args["worker"],

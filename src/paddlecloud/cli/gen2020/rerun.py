@@ -6,7 +6,6 @@ from paddlecloud.cli.gen2020 import submit_job
 from paddlecloud.cli.gen2020.query_job import wanted_job
 from paddlecloud.cli.parser import JOB_ID, LIST, Command, Option
 from paddlecloud.client import rerun
-from paddlecloud.client.sdk import check_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def run(args: Args, context: Context) -> int:
-    first = check_id(wanted_job(args))
+    first = wanted_job(args)
     unset = {"unset": args["unset"]} if args["unset"] else {}
     return submit_job.submitted(
         args,

@@ -40,6 +40,8 @@ def run(args: Args, context: Context) -> int:
         return 0
     from time import sleep  # noqa: PLC0415 - only a picture that moves needs it
 
+    if job_id and rows:  # `last` may be another job later
+        job_id = rows[0]["job_id"]
     try:
         while True:
             out.draw(CLEAR)
@@ -96,7 +98,7 @@ COMMANDS = (
             "显示运行中各实例的 CPU、内存和 GPU 用量，以及各自的申请量。",
         ),
         operand="job_id",
-        words="[JOB_ID]",
+        words="[JOB]",
         options=(
             JOB_ID.but(required=False),
             Option(

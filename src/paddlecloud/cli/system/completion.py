@@ -1,15 +1,17 @@
 """`completion`: a script for bash, zsh, fish or PowerShell, written from the table of commands.
 
-The scripts are static: a TAB starts no Python. They know commands, flags, and the values that a
-flag may take; they do not know job ids.
+Commands, flags and the values that a flag may take are in the script, and a TAB among them starts
+no Python. For a job the scripts call `complete_jobs`, which asks the server; in PowerShell jobs are
+not completed.
 """
 
 from __future__ import annotations
 
 from paddlecloud.cli import registry
 from paddlecloud.cli.help import pick
+from paddlecloud.cli.output import one_line
 from paddlecloud.cli.parser import TEXT, Command, Option
-from paddlecloud.model.errors import Invalid
+from paddlecloud.model.errors import Invalid, PaddleCloudError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +19,15 @@ if TYPE_CHECKING:
     from paddlecloud.cli.parser import Args
 
 SHELLS = ("bash", "zsh", "fish", "powershell")
+_LIVE = ("submit", "schedule", "queue", "running")
+#: The states of jobs that a command, or the last word of its name, is of use for.
+_STATES: dict[str, tuple[str, ...]] = {
+    "kill_job": _LIVE,
+    "kill": _LIVE,
+    "exec": ("running",),
+    "top": ("running",),
+    "delete_job": ("failed", "success", "timeout", "schedule timeout", "killed"),
+}
 
 
 def run(args: Args, context: Context) -> int:
@@ -28,6 +39,30 @@ def run(args: Args, context: Context) -> int:
         context.out.value({"shell": shell, "script": script})
     else:
         context.out.line(script)
+    return 0
+
+
+def complete_jobs(args: Args, context: Context) -> int:
+    """Print the jobs that may stand where TAB was pressed, each with a tab and what it is. Never
+    fails, and ends soon: a shell waits for it."""
+    import os  # noqa: PLC0415 - only a TAB needs it
+    from threading import Timer  # noqa: PLC0415 - as above
+
+    from paddlecloud.client import job_candidates  # noqa: PLC0415 - as above
+
+    timer = Timer(job_candidates.SECONDS, os._exit, (0,))
+    timer.daemon = True
+    timer.start()
+    typed = (args["typed"] or "").rpartition("=")[2]
+    states = _STATES.get((args["command"] or "").rpartition(" ")[2], ())
+    try:
+        found = job_candidates.candidates(context.config, typed, states)
+    except (OSError, PaddleCloudError):
+        found = []
+    for word, about in found:
+        context.out.line(f"{word}\t{one_line(about)}")
+    context.out.flush()
+    timer.cancel()
     return 0
 
 
@@ -48,6 +83,8 @@ def bash(table: list[Command], lang: str) -> str:
         second="\n".join(words),
         flags="\n".join(flags),
         values="\n".join(values),
+        jobs="|".join(f'"{c.name}"' for c in table if _takes_jobs(c)),
+        switches="|".join(_switches(table)),
     )
 
 
@@ -72,7 +109,9 @@ def fish(table: list[Command], lang: str) -> str:
             line = f'complete -c paddlecloud -n "{where}" -a {word}{text}'
             lines += [line] if line not in lines else []
             where += f"; and __fish_seen_subcommand_from {word}"
-        lines += [_fish_option(where, option, lang) for option in command.options]
+        lines += [_fish_option(where, command, option, lang) for option in command.options]
+        if _takes_jobs(command):
+            lines.append(f'complete -c paddlecloud -n "{where}" -k -a "{_fish_jobs(command)}"')
     return "\n".join(lines)
 
 
@@ -113,19 +152,37 @@ def _values(option: Option) -> tuple[str, ...]:
     return tuple(choice for choice in choices if " " not in choice)
 
 
+def _takes_jobs(command: Command) -> bool:
+    """Whether its words without dashes are jobs."""
+    return any(o.name == command.operand and o.completes == "job" for o in command.options)
+
+
+def _switches(table: list[Command]) -> list[str]:
+    """Flags without a value: the word behind one is not theirs."""
+    found = (o.spellings for c in table for o in c.options if o.kind == "flag")
+    return sorted({spelling for spellings in found for spelling in spellings})
+
+
 def _bash_value(option: Option) -> str:
     if option.completes:
         return f"files={option.completes}"
     return f'words="{" ".join(_values(option))}"'
 
 
-def _fish_option(where: str, option: Option, lang: str) -> str:
+def _fish_jobs(command: Command) -> str:
+    asked = f"paddlecloud complete_jobs --command='{command.name}' -- (commandline -ct)"
+    return f"({asked} 2>/dev/null)"
+
+
+def _fish_option(where: str, command: Command, option: Option, lang: str) -> str:
     parts = [f'complete -c paddlecloud -n "{where}" -l {option.name}']
     if option.short:
         parts.append(f"-s {option.short}")
     if option.kind != "flag":
         parts.append("-r")
-    if option.completes:
+    if option.completes == "job":
+        parts.append(f'-k -a "{_fish_jobs(command)}"')
+    elif option.completes:
         parts.append("-F" if option.completes == "file" else '-a "(__fish_complete_directories)"')
     elif _values(option):
         parts.append(f'-a "{" ".join(_values(option))}"')
@@ -145,7 +202,7 @@ def _ps_list(words: tuple[str, ...] | list[str]) -> str:
 _BASH = """\
 _paddlecloud() {{
     local current="${{COMP_WORDS[COMP_CWORD]}}" previous="${{COMP_WORDS[COMP_CWORD-1]}}"
-    local words="" flags="" files="" command="${{COMP_WORDS[1]}}" first=2
+    local words="" flags="" files="" command="${{COMP_WORDS[1]}}" first=2 operand=1
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
         COMPREPLY=($(compgen -W "{first} --help --version" -- "$current"))
@@ -174,7 +231,18 @@ _paddlecloud() {{
     case "$command $previous" in
 {values}
     esac
-    if [ "$files" = file ]; then
+    case "$previous" in {switches}) ;; -*) operand="" ;; esac
+    case "$current" in -*) operand="" ;; esac
+    if [ -n "$operand" ] && [ -z "$words$files" ]; then
+        case "$command" in {jobs}) files=job ;; esac
+    fi
+    if [ "$files" = job ]; then
+        local line
+        while IFS= read -r line; do
+            COMPREPLY+=("${{line%%$'\t'*}}")
+        done < <("${{COMP_WORDS[0]}}" complete_jobs --command="$command" -- "$current" 2>/dev/null)
+        return
+    elif [ "$files" = file ]; then
         compopt -o filenames 2>/dev/null
         COMPREPLY=($(compgen -f -- "$current"))
         return
@@ -256,6 +324,16 @@ COMMANDS = (
         examples=(
             'eval "$(paddlecloud completion bash)"',
             "paddlecloud completion fish | source",
+        ),
+    ),
+    Command(
+        "complete_jobs",
+        complete_jobs,
+        ("Print jobs for a completion script.", "为补全脚本输出任务。"),
+        operand="typed",
+        options=(
+            Option("typed", TEXT, ("what was typed of the job", "已输入的部分")),
+            Option("command", TEXT, ("for which command", "用于哪个命令")),
         ),
     ),
 )  # fmt: skip

@@ -33,6 +33,7 @@ from paddlecloud.client.download.staging import (
     MISSING,
     OUTDATED,
     Staging,
+    is_known,
     records_in,
 )
 from paddlecloud.client.file_names import alike, few, folded, shown
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     Progress = Callable[[int], None]
     Note = Callable[..., None]
 
+DEFAULT_DIR = "output"
 _BLOCK = 1024 * 1024
 _DIGEST = 32
 #: Resolution of the times in a listing, in seconds; a clock may be ahead by MAX_AHEAD.
@@ -103,11 +105,34 @@ class _Restarted(Exception):
     """The file has changed, and its download was restarted: this range is of no use."""
 
 
+class Target:
+    """Where a download goes. `leaves_out` is the beginning of local names that the directory stands
+    for itself."""
+
+    __slots__ = ("directory", "leaves_out")
+
+    def __init__(self, directory: str, leaves_out: str = "") -> None:
+        self.directory = directory
+        self.leaves_out = leaves_out
+
+
+def target_of(client: Client, listing: Listing, named: str | None, *, resume: bool) -> Target:
+    """The directory that the user named; otherwise `output/<job_id>` for what the job left there,
+    so that `output` holds the results of many jobs, and `output` for a download of other files."""
+    own = f"{listing.job_id}/"
+    if named:
+        return Target(named)
+    is_of_job = all(row["path"].startswith(f"output/{own}") for row in listing.files)
+    records = records_in(client.config.home)
+    if not is_of_job or (resume and is_known(DEFAULT_DIR, _source(listing.job_id), records)):
+        return Target(DEFAULT_DIR)
+    return Target(f"{DEFAULT_DIR}/{listing.job_id}", own)
+
+
 def download_job(
     client: Client,
-    job_id: str,
     listing: Listing,
-    download_dir: str,
+    target: Target,
     *,
     resume: bool = False,
     progress: Progress | None = None,
@@ -116,9 +141,9 @@ def download_job(
     """Download what `Client.listing` found of a job; see `download`."""
     return download(
         client.transport,
-        job_id,
+        listing.job_id,
         listing.files,
-        download_dir,
+        target.directory,
         now=time(),
         resume=resume,
         progress=progress,
@@ -127,6 +152,7 @@ def download_job(
         records=records_in(client.config.home),
         prefix=listing.prefix,
         note=client.note,
+        leaves_out=target.leaves_out,
     )
 
 
@@ -144,10 +170,12 @@ def download(  # noqa: PLR0913 - all but four are options
     records: str = "",
     prefix: str = "",
     note: Note | None = None,
+    leaves_out: str = "",
 ) -> Result:
     """Download the files of a job that these rows list.
 
-    Local names are without the leading `output/` of the job's own results. `locations` are paths
+    Local names are without the leading `output/` of the job's own results, and without
+    `leaves_out`. `locations` are paths
     on this machine or presigned URLs, by path. `progress` gets the bytes of each block, `skipped`
     (else `progress`) those that were here before, and `note` the codes of notices. With `resume`
     an unfinished download into the same directory is continued, and a finished one, which the
@@ -165,9 +193,12 @@ def download(  # noqa: PLR0913 - all but four are options
     files = []
     for row in rows:
         path = row["path"]
-        files.append(File(row, local_name(path, job_id), settled, size, locations.get(path, "")))
+        name = local_name(path, job_id)
+        if f"{name}/" != leaves_out:  # the directory of the download itself
+            name = name.removeprefix(leaves_out)
+            files.append(File(row, name, settled, size, locations.get(path, "")))
     check_twice(files)
-    source = f"/jobs/{job_id}/files"
+    source = _source(job_id)
     is_meant = means(prefix.lstrip("/"), [row["path"] for row in rows])
     staging = Staging(download_dir, source, records, resume=resume, is_meant=is_meant)
     try:
@@ -175,6 +206,10 @@ def download(  # noqa: PLR0913 - all but four are options
         return download.run(at_once)
     finally:
         staging.close()
+
+
+def _source(job_id: str) -> str:
+    return f"/jobs/{job_id}/files"
 
 
 class _Download:

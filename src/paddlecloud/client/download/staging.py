@@ -69,6 +69,13 @@ def check_download_dir(download_dir: str, source: str, records: str) -> None:
         raise Invalid(code, path=shown(download_dir), part=shown(part))
 
 
+def is_known(download_dir: str, source: str, records: str) -> bool:
+    """Whether a download of `source` into this directory was finished or begun."""
+    if Record(os.path.realpath(download_dir), source, records).matches:
+        return True
+    return read_journal(os.path.join(staging_dir(download_dir), _JOURNAL))[0] == source
+
+
 def staging_dir(download_dir: str) -> str:
     above, name = os.path.split(os.path.realpath(download_dir))
     if len(os.fsencode(name)) > _LONGEST_NAME:

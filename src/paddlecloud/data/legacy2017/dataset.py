@@ -102,7 +102,8 @@ def cluster_files_reader(
     """A reader of this trainer's files: number `i` of the sorted ones if `i % count == id`.
 
     Without numbers the environment decides. `train_id` is another spelling of `trainer_id`. The
-    default loader unpickles: use `safe_load` for data that is not yours.
+    default loader unpickles: use `safe_load` for data that is not yours. FileNotFoundError, when
+    the reader starts, if no file matches.
     """
     if trainer_id is not None and train_id is not None and trainer_id != train_id:
         raise ValueError(f"trainer_id={trainer_id} and train_id={train_id} are the same thing")
@@ -117,7 +118,10 @@ def cluster_files_reader(
         if not 0 <= mine.trainer_id < mine.trainer_count:
             _print(f"invalid trainer_id: {mine.trainer_id}")
             return
-        for path in sorted(glob.glob(files_pattern))[mine.trainer_id :: mine.trainer_count]:  # noqa: PTH207 - the pattern as written
+        paths = sorted(glob.glob(files_pattern))  # noqa: PTH207 - the pattern as written
+        if not paths:
+            raise FileNotFoundError(f"no file matches {files_pattern!r}")
+        for path in paths[mine.trainer_id :: mine.trainer_count]:
             _print(f"append file: {path}")
             with Path(path).open("rb") as file:
                 yield from loader(file)

@@ -18,6 +18,7 @@ from starlette.routing import compile_path
 from starlette.types import Receive, Scope, Send
 
 from paddlecloud.model.errors import Internal, NotFound, PaddleCloudError, TooMany
+from paddlecloud.model.jobs.references import is_job_id
 from paddlecloud.model.protocol import bce_auth
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.auth import (
@@ -38,6 +39,7 @@ from paddlecloud.server.http.request_body import (
 )
 from paddlecloud.server.http.routing import Access, Call, Cut, Route, json_response
 from paddlecloud.server.route_table import ROUTES
+from paddlecloud.server.services.jobs import references
 
 log = logging.getLogger(__name__)
 
@@ -131,6 +133,10 @@ class App:
         else:
             caller = await authenticate(self._authenticators, request, headers)
             check_rights(caller, route.access.value, writes=route.writes, admin=route.admin)
+        resolved = ""
+        if route.access is Access.USER and "job_id" in path and not is_job_id(path["job_id"]):
+            resolved = await in_thread(references.resolve, self._deps, caller, path["job_id"])
+            path = {**path, "job_id": resolved}
         lang = _language(headers.get("accept-language", ""))
         query: object = None
         if route.query is not None:
@@ -150,7 +156,10 @@ class App:
             assert route.plain is not None
             run = in_long_thread if route.long else in_thread
             result = await run(route.plain, self._deps, call)
-        return result if isinstance(result, Response) else json_response(result, route.status)
+        response = result if isinstance(result, Response) else json_response(result, route.status)
+        if resolved:  # with the id a client repeats and continues requests about the same job
+            response.raw_headers.append((b"x-job-id", resolved.encode()))
+        return response
 
     async def _body(
         self, route: Route, request: Request, headers: Mapping[str, str], lang: str

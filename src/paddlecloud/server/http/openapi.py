@@ -11,6 +11,11 @@ from paddlecloud import __version__
 from paddlecloud.server.http.routing import Access, Route
 from paddlecloud.server.schemas.base import ErrorAnswer
 
+_JOB_REFERENCE = (
+    "The job's id; or the beginning of it, at least 4 hex digits with or without `job-`; or `last`,"
+    " your newest job; or a job name, which means your newest job of that name. The header x-job-id"
+    " of the response then has the id."
+)
 _REF = "#/components/schemas/{name}"
 
 
@@ -84,6 +89,8 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
         for name in _path_parameters(route)
     ]
+    if _owned(route) == "job_id":
+        found[0]["description"] = _JOB_REFERENCE
     if route.query is not None:
         schema = msgspec.json.schema(route.query)
         schema = schema["$defs"][schema["$ref"].rpartition("/")[2]]

@@ -53,7 +53,7 @@ async def show(deps: Deps, call: Call, _request: Request) -> JobView:
 
 @router.post("/api/v1/jobs/{job_id}/kill", "Kill a job")
 def kill(deps: Deps, call: Call) -> JobView:
-    job = kill_job(deps, call.caller, call.path["job_id"])
+    job = kill_job(deps, call.caller, call.path["job_id"], call.lang)
     return views.view(deps, job, call.lang)
 
 

@@ -25,6 +25,7 @@ class FileRow(Answer, frozen=True, kw_only=True):
 
 
 class FilesAnswer(Answer, frozen=True, kw_only=True):
+    job_id: str
     files: list[FileRow]
     job_status: str
     """Read before the files were listed: if the job had ended, the list is complete."""

@@ -159,8 +159,16 @@ def test_a_trainer_that_does_not_exist_has_nothing(files: str, count: int, numbe
     assert list(cluster_files_reader(files, count, number)()) == []
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_pattern_that_matches_nothing_is_an_error(files: str, number: int) -> None:
+    """A mistyped pattern would otherwise train on nothing, and end as a success."""
+    reader = cluster_files_reader(files + "nothing", 2, number)
+    with pytest.raises(FileNotFoundError, match=r"no file matches '.*nothing'"):
+        next(reader())
+
+
 def test_cluster_files_reader_is_lazy(files: str) -> None:
-    assert list(cluster_files_reader(files + "nothing", 1, 0)()) == []
+    cluster_files_reader(files + "nothing", 1, 0)
     with pytest.raises(TypeError, match="callable"):
         list(cluster_files_reader(files, 1, 0, loader=5)())  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="trainer_count=0"):

@@ -57,8 +57,9 @@ def list_files(deps: Deps, job: Job, query: FilesQuery, lang: str) -> FilesAnswe
     """A job's files; with `direct` also their direct download locations, and what is missing."""
     rows = job_files.listed(deps, job, query.prefix)
     if not query.direct:
-        return FilesAnswer(files=rows, job_status=job.state.value)
+        return FilesAnswer(job_id=job.id, files=rows, job_status=job.state.value)
     return FilesAnswer(
+        job_id=job.id,
         files=rows,
         job_status=job.state.value,
         ways=download_urls(deps, job, rows),
