@@ -65,7 +65,7 @@ NOTIFICATIONS = {"notifications": {"events": ["ended"], "known_events": ["ended"
 def answers(url: str) -> dict[str, Any]:
     """By `METHOD /path` below the prefix; `url` is where addresses of a store lead."""
     row = {"path": PATH, "size": len(MODEL), "time": AT, "sha256": SHA256}
-    files = {"files": [row], "job_status": "failed", "left_behind": "none"}
+    files = {"job_id": JOB, "files": [row], "job_status": "failed", "left_behind": "none"}
     return {
         "GET /whoami": {"user_id": "ann", "ak": "a", "role": "user", "server": "s",
                         "version": "1", "time": AT},
@@ -78,7 +78,7 @@ def answers(url: str) -> dict[str, Any]:
         f"GET /jobs/{JOB}/history": {"history": [
             {"at": AT, "event": "e", "before": "a", "after": "b", "reason": ""}]},
         f"GET /jobs/{JOB}/spec": SPEC,
-        f"GET /jobs/{OTHER}/spec": {**SPEC, "spec": {**SPEC["spec"], "snapshot": None}},
+        f"GET /jobs/{OTHER}/spec": {"job_id": OTHER, "spec": {**SPEC["spec"], "snapshot": None}},
         f"GET /jobs/{JOB}/snapshot": {"id": "s", "entries": ENTRIES, "time": AT, "tags": None},
         f"GET /jobs/{OTHER}/snapshot": {"id": None, "entries": [], "time": AT,
                                         "tags": {"a": "b"}},

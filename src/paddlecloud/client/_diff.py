@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from paddlecloud.client import response_schemas
 from paddlecloud.client.transport import MAX_LISTING
+from paddlecloud.model.protocol.bce_auth import quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def diff(transport: Transport, first: str, second: str) -> dict[str, Any]:
     found["files"] = []
     if specs[0].get("snapshot") != specs[1].get("snapshot"):
         how: dict[str, Any] = {"schema": response_schemas.SNAPSHOT, "most": MAX_LISTING}
-        one, two = (transport.get(f"/jobs/{job}/snapshot", **how) for job in jobs)
+        one, two = (transport.get(f"/jobs/{quote(job)}/snapshot", **how) for job in jobs)
         tags = one.get("tags"), two.get("tags")
         found["files"] = files(one["entries"], two["entries"], tags)
     found["same"] = not any(found[part] for part in ("parameters", "files", *_ENVIRONMENTS))

@@ -13,10 +13,9 @@ from time import monotonic, sleep
 from paddlecloud.client import response_schemas
 from paddlecloud.client.file_names import shown
 from paddlecloud.client.response_checks import number, refuse
-from paddlecloud.client.sdk import Client, Job
+from paddlecloud.client.sdk import Client, Job, job_path
 from paddlecloud.model.errors import Retry
 from paddlecloud.model.logs.frames import Frames, Prefixes
-from paddlecloud.model.protocol.bce_auth import quote
 from paddlecloud.net.http1 import TIMEOUT
 from paddlecloud.net.retry import IMMEDIATE, is_transient
 
@@ -109,7 +108,7 @@ def changes(
             continue
         reconnection.renew()
         job = Job(view)
-        path = f"/jobs/{job.id}"  # `last` may be another job by the next request
+        path = job_path(job.id)  # `last` may be another job by the next request
         if job.version > version:
             version = job.version
             yield job
@@ -178,7 +177,7 @@ class Place:
         """Read from the response which attempt it shows (0: none has started yet)."""
         self.attempt = number(headers, "x-log-attempt")
         if "x-job-id" in headers:  # `last` may be another job by the next request
-            self.job = f"/jobs/{quote(headers['x-job-id'])}"
+            self.job = job_path(headers["x-job-id"])
         self.moves_on = self._goes_through_all and "x-log-attempt" in headers
         self.pin()
         # From now on the worker that failed is asked for by its name.

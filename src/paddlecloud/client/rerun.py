@@ -126,7 +126,7 @@ def _diff_of(
     which is noted."""
     if (asked.get("git") or {}).get("dirty") != "1":
         return ""
-    git = client.transport.get(f"/jobs/{job_id}", schema=response_schemas.JOB).get("git") or {}
+    git = client.transport.get(job_path(job_id), schema=response_schemas.JOB).get("git") or {}
     if "diff_missing" in git and note is not None:
         note("diff_unkept", reason=git["diff_missing"])
     return str(git.get("diff") or "")

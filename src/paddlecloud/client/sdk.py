@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 
 from paddlecloud.client import response_schemas
+from paddlecloud.client.response_checks import refuse
 from paddlecloud.client.transport import MAX_LISTING, Transport
 from paddlecloud.model.errors import ConfigError, Invalid, Retry
 from paddlecloud.model.jobs.references import is_job_id, is_reference
@@ -202,12 +203,12 @@ class Client:
 
     def kill_job(self, job_id: str) -> Job:
         """Ask for the end of a job; its state is `killed` when nothing of it runs any more."""
-        path = f"/jobs/{self.resolve(job_id)}/kill"
+        path = f"{job_path(self.resolve(job_id))}/kill"
         return Job(self.transport.post(path, {}, schema=response_schemas.JOB, idempotent=True))
 
     def delete_job(self, job_id: str) -> int:
         """Delete a job that has ended, with its outputs and logs; how many bytes that freed."""
-        path = f"/jobs/{self.resolve(job_id)}/delete"
+        path = f"{job_path(self.resolve(job_id))}/delete"
         how = {"idempotent": True, "timeout": _DELETING}
         return int(self.transport.post(path, {}, schema=response_schemas.DELETED, **how)["bytes"])
 
@@ -321,6 +322,8 @@ class Client:
         path = f"{job_path(job_id)}/files"
         answer = self.transport.get(path, query, schema=response_schemas.FILES, most=MAX_LISTING)
         job_id = answer.get("job_id") or job_id  # an older server knows full ids only
+        if not is_job_id(job_id):  # it becomes the name of a directory
+            refuse("job_id", job_id, "response_job_id")
         locations: dict[str, str] = answer.get("ways") or {}
         if not self.config.embedded:  # a path of another machine
             locations = {path: at for path, at in locations.items() if not at.startswith("/")}

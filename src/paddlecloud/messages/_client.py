@@ -87,9 +87,10 @@ CLIENT_TEXTS: dict[str, tuple[str, str]] = {
         "last，用 paddlecloud list_jobs 查看",
     ),
     "job_id_missing": (
-        "no job given; name it by its id, the beginning of the id, its name, or last, see "
-        "paddlecloud list_jobs",
-        "没有指定任务；请给出任务 ID、ID 的开头、任务名称或 last，用 paddlecloud list_jobs 查看",
+        "no job given; write its id, the beginning of the id, its name, or last, alone or as "
+        "--job_id=JOB, see paddlecloud list_jobs",
+        "没有指定任务；请直接或用 --job_id=任务 给出任务 ID、ID 的开头、任务名称或 last，用 "
+        "paddlecloud list_jobs 查看",
     ),
     "limit_range": (
         "--limit={value} is not between 1 and {high}; --all shows every job",
@@ -140,6 +141,10 @@ CLIENT_TEXTS: dict[str, tuple[str, str]] = {
     "response_some_object": ("an object", "对象"),
     "response_text": ("text", "文本"),
     "response_time": ("a time", "时间"),
+    "response_job_id": (
+        "a job id (job- and 32 hex digits)",
+        "任务 ID（job- 加 32 位十六进制数字）",
+    ),
     "response_url": (
         "a URL (http or https)",
         "地址（http 或 https）",

@@ -35,10 +35,11 @@ def _resolve(tx: Tx, caller: Caller, reference: str) -> str:
             return found[0].id
     name = None if reference == LAST else reference
     newest = jobs.list_jobs(tx, caller.user_id, name=name, limit=1)
-    if not newest:
-        code = "job_last_none" if name is None else "job_reference_unknown"
-        raise NotFound(code, job=reference[:100])
-    return newest[0].id
+    if newest:
+        return newest[0].id
+    if name is None:
+        raise NotFound("job_last_none")
+    raise NotFound("job_reference_unknown", job=reference[:100])
 
 
 def _ambiguous(reference: str, found: list[Job]) -> Conflict:
