@@ -130,12 +130,8 @@ _OPTIONS = (
     ),
     Option("download", BOOL, ("1: download them", "是否下载，0(否)/1(是)"), metavar="0|1"),
     Option(
-        "download_dir", TEXT,
-        (
-            "a directory that does not exist yet (default: output/<job_id>)",
-            "下载到的目录，要求不存在（默认 output/<job_id>）",
-        ),
-        metavar="DIRECTORY", completes="directory",
+        "download_dir", TEXT, ("a directory that does not exist yet", "下载到的目录，要求不存在"),
+        shown_default="output/<job_id>", metavar="DIRECTORY", completes="directory",
     ),
     Option(
         "resume", FLAG,
