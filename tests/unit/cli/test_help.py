@@ -80,7 +80,8 @@ def test_the_options_of_a_submit_are_grouped_the_usual_ones_first() -> None:
 
 
 def test_help_names_defaults_and_choices() -> None:
-    assert "(default: output/<job_id>)" in cli_help.command(loaded("get_files"), "en")
+    get_files = " ".join(cli_help.command(loaded("get_files"), "en").split())
+    assert "a directory that does not exist yet (default: output/<job_id>)" in get_files
     option = next(o for o in loaded("data convert").options if o.default == "snappy")
     assert "; one of none, snappy, gzip (default: snappy)" in cli_help.explanation(option, "en")
     assert "（默认：snappy）；可选：none、snappy、gzip" in cli_help.explanation(option, "zh")
