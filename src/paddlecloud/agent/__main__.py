@@ -1,4 +1,4 @@
-"""Entry point of the agent: `python -m paddlecloud.agent --config PATH | --version`.
+"""Entry point of the agent: `python -m paddlecloud.agent --config PATH | --version | join …`.
 
 The zygote is forked first, before anything but its own modules is imported, because every
 supervisor is a copy of it. Arguments are parsed by hand for the same reason.
@@ -15,16 +15,25 @@ from paddlecloud import __version__
 from paddlecloud.agent.supervisor.zygote import Spawner
 from paddlecloud.model.errors import PaddleCloudError
 
-USAGE = "usage: python -m paddlecloud.agent --config PATH | --version\n"
+USAGE = "usage: python -m paddlecloud.agent --config PATH | --version | join | status | leave\n"
 
 
 def main(arguments: list[str]) -> int:
     if arguments == ["--version"]:
         sys.stdout.write(f"paddlecloud agent {__version__}\n")
         return 0
+    if arguments[:1] and arguments[0] in ("join", "status", "leave"):
+        from paddlecloud.agent.machine import run as run_machine  # noqa: PLC0415 - it is no agent yet
+
+        return run_machine(arguments, dict(os.environ))
     if len(arguments) != 2 or arguments[0] != "--config":
         sys.stderr.write(USAGE)
         return 2
+    program = sys.argv[0]
+    if program.endswith(".pyz") and os.path.islink(program):  # noqa: PTH114 - before pathlib
+        # An upgrade changes the link, and Python reads from the file while it runs.
+        real = os.path.realpath(program)
+        os.execv(sys.executable, [sys.executable, real, *arguments])
     with suppress(OSError):
         os.setsid()
     # The parent's umask may be strict; files of jobs are created as in a login shell.

@@ -22,6 +22,7 @@ import fcntl
 import gc
 import os
 import signal
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -148,6 +149,9 @@ def run(
         raise
     context.stopping.wait()
     agent.finish(_STOP_SECONDS)
+    if context.next_program is not None:
+        words = [sys.executable, str(context.next_program), "--config", str(config.path)]
+        os.execv(words[0], words)
     return 0
 
 

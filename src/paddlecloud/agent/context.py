@@ -14,6 +14,7 @@ from paddlecloud.agent.server_link.channel import Link
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from paddlecloud.agent.config import AgentConfig
     from paddlecloud.agent.log import AgentLog
@@ -52,6 +53,8 @@ class Context:
         """The disk is nearly full, and pruning the cache cannot free more."""
         self.separates: bool | None = None
         """Whether each user's replicas can have a uid of their own; None until that was tried."""
+        self.next_program: Path | None = None
+        """The packed agent that goes on after this one: an upgrade."""
         self.stopping = threading.Event()
         self._wake_reader, self._wake_writer = os.pipe()
         os.set_blocking(self._wake_reader, False)

@@ -56,6 +56,9 @@ SYSTEM = (
     ("server stop", "system.server", ("stop the embedded server", "停止本机服务器，任务继续运行")),
     ("server status", "system.server", ("show whether it runs", "查看本机服务器状态")),
     ("server logs", "system.server", ("print its log", "查看本机服务器日志")),
+    ("machine join", "system.machine", ("join this machine to a pool", "把本机加入资源池")),
+    ("machine status", "system.machine", ("show this machine", "查看本机状态")),
+    ("machine leave", "system.machine", ("leave the pool", "让本机退出资源池")),
     ("completion", "system.completion", ("print a completion script", "输出命令补全脚本")),
     ("version", "system.version", ("print the version", "显示版本")),
 )
@@ -86,6 +89,15 @@ ADMIN = (
     ("admin job list", "admin.job", ("list the jobs of all users", "列出所有任务")),
     ("admin job show", "admin.job", ("show a job of any user", "查看任何任务")),
     ("admin job kill", "admin.job", ("end a job of any user", "结束任何任务")),
+    ("admin machine invite", "admin.machine", ("let machines join a pool", "邀请机器加入资源池")),
+    ("admin machine list", "admin.machine", ("list machines that joined", "列出已加入的机器")),
+    ("admin machine show", "admin.machine", ("show one machine", "查看机器")),
+    ("admin machine label", "admin.machine", ("set labels of a machine", "设置机器标签")),
+    ("admin machine drain", "admin.machine", ("take no new jobs on it", "不再分配新任务")),
+    ("admin machine undrain", "admin.machine", ("take jobs on it again", "恢复分配任务")),
+    ("admin machine remove", "admin.machine", ("remove a machine", "移除机器")),
+    ("admin pool create", "admin.pool", ("add a pool", "新建资源池")),
+    ("admin pool delete", "admin.pool", ("delete an added pool", "删除资源池")),
     ("admin pool list", "admin.pool", ("list pools and machines", "列出资源池和机器")),
     ("admin quota show", "account.quota", ("show a user's plan", "查看用户套餐")),
     ("admin quota set", "account.quota", ("change a user's plan", "修改用户套餐")),
@@ -118,8 +130,9 @@ FIRST = (
 EVERY = JOBS + ACCOUNT + SYSTEM + DATA + ADMIN + HIDDEN
 #: Groups of commands: these words alone are not a command.
 GROUPS = (
-    "server", "config", "token", "notifications", "data",
-    "admin", "admin user", "admin token", "admin job", "admin pool", "admin quota",
+    "server", "config", "token", "machine", "notifications", "data",
+    "admin", "admin user", "admin token", "admin job", "admin machine",
+    "admin pool", "admin quota",
 )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Admin:
-    """Users, the keys and jobs of all users, pools, the audit log."""
+    """Users, the keys and jobs of all users, pools and their machines, the audit log."""
 
     def __init__(self, client: Client) -> None:
         self._transport = client.transport
@@ -68,6 +68,37 @@ class Admin:
     def pools(self) -> Rows:
         return list(self._transport.get("/admin/pools", schema=response_schemas.POOLS)["pools"])
 
+    def create_pool(self, name: str, **options: Any) -> None:
+        """Add a pool; `options` are the keys of [pools.NAME], such as kind."""
+        asked = {"name": name, "options": options}
+        self._transport.post("/admin/pools", asked, schema=DONE)
+
+    def delete_pool(self, name: str) -> None:
+        """Delete a pool that was added, and that runs no jobs."""
+        self._transport.post(f"/admin/pools/{quote(name)}/delete", {}, schema=DONE)
+
+    def invite_machines(self, pool: str, *, uses: int = 1, ttl: float = 3600.0) -> dict[str, Any]:
+        """A token with which machines join a pool, for `ttl` seconds."""
+        asked = {"pool": pool, "uses": uses, "ttl": ttl}
+        return self._transport.post("/admin/invites", asked, schema=response_schemas.INVITE)
+
+    def machines(self) -> Rows:
+        """The machines that joined, by pool and name."""
+        answer = self._transport.get("/admin/machines", schema=response_schemas.MACHINES)
+        return list(answer["machines"])
+
+    def machine(self, name: str) -> dict[str, Any]:
+        return self._transport.get(_machine(name), schema=response_schemas.MACHINE)
+
+    def set_machine(self, name: str, **values: Any) -> dict[str, Any]:
+        """Change labels (None removes one) or drained (with a reason)."""
+        schema = response_schemas.MACHINE
+        return self._transport.post(_machine(name), values, schema=schema, idempotent=True)
+
+    def remove_machine(self, name: str) -> None:
+        """Revoke a machine's key; its replicas are lost."""
+        self._transport.post(f"{_machine(name)}/remove", {}, schema=DONE)
+
     def audit(
         self, *, user: str | None = None, since: float | None = None, limit: int | None = 100
     ) -> Rows:
@@ -75,6 +106,10 @@ class Admin:
         query = {"user": user, "since": since}
         paged = ("/admin/audit", "events", "before", query, limit)
         return self._pages(*paged, schema=response_schemas.EVENTS)
+
+
+def _machine(name: str) -> str:
+    return f"/admin/machines/{quote(name)}"
 
 
 def _user(user_id: str) -> str:

@@ -254,6 +254,34 @@ _POOL = keys(
     {"preemption": flag},
 )
 POOLS = keys({"pools": each(_POOL)})
+INVITE = keys(
+    {"token": text, "url": text, "tls_sha256": text, "agent_sha256": text},
+    {"pool": text, "uses": count, "expires_at": text},
+)
+MACHINE = keys(
+    {
+        "name": text,
+        "pool": text,
+        "state": text,
+        "labels": by_key(text),
+        "address": text,
+        "version": text,
+        "cpu": measure,
+        "memory": count,
+        "gpu": count,
+        "used_cpu": measure,
+        "used_memory": count,
+        "used_gpu": count,
+        "jobs": each(text),
+    },
+    {
+        "reason": text,
+        "enforces": by_key(flag),
+        "joined_at": text,
+        "seen_at": maybe(text),
+    },
+)
+MACHINES = keys({"machines": each(MACHINE)})
 _EVENT = keys(
     {"detail": by_key(scalar)},
     {"number": count, "at": text, "actor": text, "source": text, "action": text, "target": text},

@@ -19,6 +19,7 @@ from paddlecloud.messages._files import FILE_TEXTS
 from paddlecloud.messages._general import GENERAL_TEXTS
 from paddlecloud.messages._jobs import JOB_TEXTS
 from paddlecloud.messages._logs import LOG_TEXTS
+from paddlecloud.messages._machines import MACHINE_TEXTS
 from paddlecloud.messages._notifications import NOTIFY_TEXTS
 from paddlecloud.messages._quota import QUOTA_TEXTS
 from paddlecloud.messages._server import SERVER_TEXTS
@@ -140,6 +141,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     **JOB_TEXTS,
     **LIVE_TEXTS,
     **LOG_TEXTS,
+    **MACHINE_TEXTS,
     **NOTIFY_TEXTS,
     **QUOTA_TEXTS,
     **RESULT_TEXTS,

@@ -239,6 +239,16 @@ TEXTS: dict[str, tuple[str, str]] = {
         "the sk is only shown once: save it now",
         "sk 只显示这一次，请立即保存",
     ),
+    "machine_invited": (
+        "for {uses} machine(s), until {until}; where PaddleCloud is not installed, paste instead:",
+        "可加入 {uses} 台机器，有效期至 {until}；未安装 PaddleCloud 的机器请改用下面这行：",
+    ),
+    "machine_removed": ("removed the machine {name}", "已移除机器 {name}"),
+    "pool_created": (
+        "added the pool {pool}; next: `paddlecloud admin machine invite --pool={pool}`",
+        "已新建资源池 {pool}；用 paddlecloud admin machine invite --pool={pool} 邀请机器加入",
+    ),
+    "pool_deleted": ("deleted the pool {pool}", "已删除资源池 {pool}"),
     "user_deleted": (
         "user {user} deleted",
         "已删除用户 {user}",

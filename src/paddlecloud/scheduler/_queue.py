@@ -67,7 +67,7 @@ class Demand:
         found = [pools[name] for name in self.job.pools if name in pools]
         kind = self.job.job_type
         self.pools = [r for r in found if kind is None or kind in r.pool.job_types]
-        self.mixed = len({state.pool.private for state in self.pools}) > 1
+        self.mixed = len({state.pool.metered for state in self.pools}) > 1
         self.large_enough = None
         self.open, self.blocked_by, self.freed, self.missing = True, (), [], 0
 

@@ -531,7 +531,7 @@ class Planner:
         assert queue is not None
         pools, blocked = demand.pools, self._over_quota(entry) is not None
         if blocked:
-            pools = [state for state in pools if state.pool.private]
+            pools = [state for state in pools if not state.pool.metered]
         if demand.worth_trying():
             for state in pools:
                 slots = state.find_slots(demand.asks)
@@ -548,7 +548,7 @@ class Planner:
         if not self._allowances:
             return None
         allowance = self._allowances.get(entry.job.owner)
-        if allowance is None or all(state.pool.private for state in entry.demand.pools):
+        if allowance is None or not any(state.pool.metered for state in entry.demand.pools):
             return None
         demand = entry.demand
         return over_quota(allowance, demand.cpu, demand.memory, demand.gpu)
@@ -567,7 +567,7 @@ class Planner:
         )
         state.enter(run)
         self.usage[job.owner] = self.usage.get(job.owner, 0.0) + demand.cost
-        if state.pool.public and job.owner in self._allowances:
+        if state.pool.metered and job.owner in self._allowances:
             left = self._allowances[job.owner]
             self._allowances[job.owner] = spent(left, demand.cpu, demand.memory, demand.gpu)
         self._remove(entry)

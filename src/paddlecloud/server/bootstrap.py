@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -24,15 +23,13 @@ from paddlecloud.db.engine.base import EVERYTHING, CanAutocommit, Database
 from paddlecloud.db.engine.notify import Notifier
 from paddlecloud.db.tables import agent_keys, attempts, leases, notification_prefs, pools, servers
 from paddlecloud.model.errors import ConfigError, PaddleCloudError
-from paddlecloud.model.jobs.job import JobType
-from paddlecloud.model.policy.pool import ElasticLimits, Pool
-from paddlecloud.server.deps import Deps, OwnerLocks
+from paddlecloud.server.deps import CopyOnWrite, Deps, OwnerLocks
 from paddlecloud.server.lost_database import check_restored, database_of, has_traces, prepare
 from paddlecloud.server.open_store import open_store
 from paddlecloud.server.services.accounts import embedded_accounts
-from paddlecloud.server.services.admin.pools import stored_pools
+from paddlecloud.server.services.admin.pools import refresh, to_pool
 from paddlecloud.server.services.files import storage_usage
-from paddlecloud.server.settings import PoolSettings, Settings
+from paddlecloud.server.settings import Settings
 from paddlecloud.stores.directory.filelock import FileLock
 from paddlecloud.stores.logs.log_store import MAX_OPEN, LogStore
 
@@ -64,9 +61,6 @@ def open_deps(settings: Settings, url: str = "", *, fresh: bool = False) -> Deps
     boot = secrets.token_hex(8)
     db = open_the_database(settings, now)
     server = entered(settings, db, (key, *old_keys), boot, url, now) if db.shared else None
-    stored = stored_pools(settings, db, (key, *old_keys))
-    if stored:
-        settings = replace(settings, pools=(*settings.pool_list, *stored))
     has_legacy = bool(db.read(agent_keys.legacy_users))
     if has_legacy and db.read(lambda tx: servers.all_have(tx, __version__, now)):
         db.write(agent_keys.drop_legacy_users)
@@ -78,12 +72,14 @@ def open_deps(settings: Settings, url: str = "", *, fresh: bool = False) -> Deps
         db=db,
         store=open_store(settings, shared=db.shared),
         logs=LogStore(settings.store_dir, max_open=0 if db.shared else MAX_OPEN),
-        pools={
-            pool.name: a_pool(pool, settings.team, backends[pool.name], shared=db.shared)
-            for pool in settings.pool_list
-            if pool.name in backends
-        },
-        backends=backends,
+        pools=CopyOnWrite(
+            {
+                pool.name: to_pool(pool, settings.team, backends[pool.name], shared=db.shared)
+                for pool in settings.pool_list
+                if pool.name in backends
+            }
+        ),
+        backends=CopyOnWrite(backends),
         server_key=key,
         old_keys=old_keys,
         boot=boot,
@@ -92,9 +88,10 @@ def open_deps(settings: Settings, url: str = "", *, fresh: bool = False) -> Deps
     )
     if isinstance(db, CanAutocommit):
         deps = together(deps, db)
+    refresh(deps)
     storage_usage.notice_limits(deps)
     db.subscribe(partial(forward_notification, deps))
-    for backend in backends.values():
+    for backend in deps.backends.values():
         if isinstance(backend, KeepsAgent):
             backend.ensure_agent()
     return deps
@@ -243,27 +240,6 @@ def stated(settings: Settings) -> dict[str, float]:
     gpu = cards() if machine.gpu is None else machine.gpu
     values = {"cpu": machine.cpu, "memory": machine.memory, "gpu": gpu}
     return {key: value for key, value in values.items() if value is not None}
-
-
-def a_pool(pool: PoolSettings, team: bool, backend: Backend, *, shared: bool = False) -> Pool:
-    """`shared`: its machines may be those of several servers, and outlive a loss of power here."""
-    types = frozenset(map(JobType, pool.job_types))
-    found = backend.capacity("")
-    sizes = [found.node] if isinstance(found, ElasticLimits) else [node.total for node in found]
-    if not shared and not any(size.gpu for size in sizes):
-        types -= {JobType.GPU}
-    public = team if pool.public is None else pool.public
-    return Pool(
-        name=pool.name,
-        backend=pool.kind,
-        private=not public,
-        remote=shared or pool.kind != "local",
-        job_types=types,
-        users=frozenset(pool.users),
-        gangs=sys.platform == "linux" or pool.kind != "local",
-        oversubscribes=not public and pool.kind == "local",
-        preemption=pool.preemption,
-    )
 
 
 def key_bytes(text: str) -> bytes:

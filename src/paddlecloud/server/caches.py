@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from paddlecloud.db.tables import notification_prefs
 from paddlecloud.db.tables.agents import Agent
+from paddlecloud.db.tables.machines import Machine
 from paddlecloud.db.tables.user_buckets import Tags
 
 if TYPE_CHECKING:
@@ -168,7 +169,9 @@ class Caches:
         """Whether the log files of an attempt (job id, number) were moved aside; False: in
         progress."""
 
-        self.machines: TtlCache[list[Agent]] = TtlCache(timedelta(seconds=1))
+        self.machines: TtlCache[tuple[list[Agent], dict[str, Machine]]] = TtlCache(
+            timedelta(seconds=1)
+        )
         self.order_cursors: LruCache[str, int] = LruCache(10_000)
         """The last order that an agent acknowledged to this server, by node."""
         self.sent_peers: LruCache[str, list[str]] = LruCache(10_000)

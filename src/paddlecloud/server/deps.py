@@ -6,16 +6,18 @@ What is only cached is in `deps.caches`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from typing import TypeVar
 
 from paddlecloud.backends.base import Backend, JoinedByAgents, KeepsAgent
-from paddlecloud.db.engine.base import Database
-from paddlecloud.db.tables import agents
+from paddlecloud.db.engine.base import Database, Tx
+from paddlecloud.db.tables import agents, machines
 from paddlecloud.db.tables.agents import Agent
+from paddlecloud.db.tables.machines import Machine
 from paddlecloud.db.tables.servers import Server
 from paddlecloud.model.policy.pool import ElasticLimits, Node, Pool, elastic_nodes
 from paddlecloud.server.caches import Caches
@@ -27,11 +29,16 @@ from paddlecloud.server.settings import Settings
 from paddlecloud.stores.base import Store
 from paddlecloud.stores.logs.log_store import LogStore
 
+V = TypeVar("V")
 Lock = AbstractContextManager[object]
 """A context manager that is held in a `with`."""
 CONTACT_WITHIN = timedelta(seconds=45)
 """No job is placed on a machine whose agent was out of contact for longer. A poll lasts 30 s, and
 is stored within 5 s."""
+JOINED_WAIT = timedelta(seconds=15)
+"""The longest poll of a machine that joined with a token."""
+JOINED_CONTACT = JOINED_WAIT + timedelta(seconds=10)
+"""A machine that joined is unreachable when its agent was out of contact for longer."""
 LOST_FOR = timedelta(minutes=10)
 """Beyond `lost_after`. After that, jobs are placed on a lost machine again: its agent may be dead,
 and only a job that is placed there has another one started."""
@@ -54,6 +61,25 @@ class OwnerLocks:
             if owner not in self._locks:
                 self._locks[owner] = self._make(owner)
             return self._locks[owner]
+
+
+class CopyOnWrite(Mapping[str, V]):
+    """A mapping whose items are replaced all at once, so that no reader sees it change."""
+
+    def __init__(self, items: Mapping[str, V]) -> None:
+        self._items = dict(items)
+
+    def replace(self, items: Mapping[str, V]) -> None:
+        self._items = dict(items)
+
+    def __getitem__(self, key: str) -> V:
+        return self._items[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,15 +124,31 @@ class Deps:
         `owner`: those that jobs of this user may use."""
         return {name: self._nodes_of(name, self.backends[name], owner) for name in self.pools}
 
-    def silent(self) -> frozenset[str]:
-        """Machines that count as lost: no job is placed there until their agents are in contact."""
+    def unschedulable(self) -> frozenset[str]:
+        """Machines on which no job is placed: those that count as lost, until their agents are in
+        contact, and drained ones."""
         since = self.clock() - self.settings.running.lost_after - LOST_FOR
-        return frozenset(
-            agent.id for agent in self._machines() if not agent.boot and agent.seen_at > since
-        )
+        found, joined = self._machines()
+        closed = {agent.id for agent in found if not agent.boot and agent.seen_at > since}
+        closed |= {name for name, machine in joined.items() if machine.drained is not None}
+        return frozenset(closed | {a.id for a in found if a.id in joined and self.unreachable(a)})
 
-    def _machines(self) -> list[Agent]:
-        return self.caches.machines.load(self.clock(), lambda: self.db.read(agents.list_agents))
+    def has_joined(self, node: str) -> bool:
+        """Whether this machine joined with a token: nobody here can start its agent."""
+        return node in self._machines()[1]
+
+    def unreachable(self, agent: Agent) -> bool:
+        """Whether the agent of a machine that joined is out of contact."""
+        return abs(self.clock() - agent.seen_at) > JOINED_CONTACT
+
+    def _machines(self) -> tuple[list[Agent], dict[str, Machine]]:
+        """The agents that were in contact, and the machines that joined with a token, by name."""
+
+        def read(tx: Tx) -> tuple[list[Agent], dict[str, Machine]]:
+            joined = {machine.name: machine for machine in machines.list_machines(tx)}
+            return agents.list_agents(tx), joined
+
+        return self.caches.machines.load(self.clock(), lambda: self.db.read(read))
 
     def _nodes_of(self, pool: str, backend: Backend, owner: str) -> tuple[Node, ...]:
         found = backend.capacity(owner)
@@ -115,13 +157,16 @@ class Deps:
             return own
         now = self.clock()
         ids = {node.id for node in own}
-        return own + tuple(
-            backend.joined(agent.id, agent.capacity, agent.host)
-            for agent in self._machines()
-            if agent.id not in ids
-            and abs(now - agent.seen_at) < CONTACT_WITHIN
-            and self._belongs_to(agent, pool, backend)
-        )
+        contacts, joined = self._machines()
+        nodes = []
+        for agent in contacts:
+            machine = joined.get(agent.id)
+            # A machine that joined is known until it is removed, also while it is unreachable.
+            known = machine is not None or abs(now - agent.seen_at) < CONTACT_WITHIN
+            if known and agent.id not in ids and self._belongs_to(agent, pool, backend):
+                node = backend.joined(agent.id, agent.capacity, agent.host)
+                nodes.append(node if machine is None else replace(node, labels=machine.labels))
+        return own + tuple(nodes)
 
     def _belongs_to(self, agent: Agent, pool: str, backend: Backend) -> bool:
         """Whether the machine of this agent is one of the pool's. Local pools have machines besides

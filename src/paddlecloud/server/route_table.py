@@ -11,6 +11,7 @@ from paddlecloud.server.routes import (
     job_files,
     jobs,
     logs,
+    machines,
     notifications,
     presigned,
     quota,
@@ -36,6 +37,7 @@ _MODULES = (
     quota,
     tokens,
     admin,
+    machines,
     system,
 )
 ROUTES: tuple[Route, ...] = tuple(route for module in _MODULES for route in module.router.routes)

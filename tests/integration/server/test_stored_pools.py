@@ -60,7 +60,8 @@ def script_of(deps: Deps, pool: str) -> Script:
 def test_a_stored_pool_comes_after_those_of_the_file(settings: Settings) -> None:
     deps = open_deps(settings)
     pools.create(deps, ADMIN, "lab", LAB)
-    assert list(deps.pools) == ["far"], "it is opened at the next start"
+    assert list(deps.pools) == ["far", "lab"]
+    assert script_of(deps, "lab").nodes == 2
     with pytest.raises(Conflict) as caught:
         pools.create(deps, ADMIN, "lab", LAB)
     assert caught.value.code == "pool_exists"
@@ -85,10 +86,11 @@ def test_the_name_of_a_pool_of_the_file_is_refused(settings: Settings) -> None:
     assert script_of(again, "lab").nodes == 1, "the file has it now"
 
 
-def test_a_deleted_pool_is_gone_at_the_next_start(settings: Settings) -> None:
+def test_a_deleted_pool_is_gone_at_once(settings: Settings) -> None:
     deps = open_deps(settings)
     pools.create(deps, ADMIN, "lab", LAB)
     pools.delete(deps, ADMIN, "lab")
+    assert list(deps.pools) == list(deps.backends) == ["far"]
     with pytest.raises(NotFound):
         pools.delete(deps, ADMIN, "lab")
     rows = deps.db.read(lambda tx: tx.all("select action, target from audit order by number"))

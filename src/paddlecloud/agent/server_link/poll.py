@@ -12,12 +12,15 @@ when it is gone for a while and nothing runs.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
+from errno import EIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paddlecloud import __version__
+from paddlecloud.agent.packed_program import keep_program
 from paddlecloud.agent.sandbox import cgroups
 from paddlecloud.agent.server_link.channel import Backoff
 from paddlecloud.model import cgroup_limits
@@ -124,6 +127,8 @@ class Poller:
             self._context.log.info("the server asks for another version; replicas go on")
             self._context.stop()
             return
+        if answer.get("package") and self._upgrade(str(answer["package"])):
+            return
         orders = answer.get("orders", [])
         if not self._cursor:
             self._in_round = True
@@ -142,6 +147,21 @@ class Poller:
         if answer.get("stopping") and context.config.endpoint_file and not context.registry.runs():
             context.log.info("the server stops and nothing runs")
             context.stop()
+
+    def _upgrade(self, sha256: str) -> bool:
+        """Fetch the agent of the server's version and go on as that; replicas go on meanwhile."""
+        context = self._context
+        try:
+            content = self._channel.call("GET", f"/agent/package/{sha256}")
+            if hashlib.sha256(content).hexdigest() != sha256:
+                raise OSError(EIO, "its digest differs")
+            context.next_program = keep_program(context.directory, content)
+        except (PaddleCloudError, OSError) as error:
+            context.log.warning(f"cannot upgrade: {error}")
+            return False
+        context.log.info(f"goes on as {context.next_program.name}")
+        context.stop()
+        return True
 
     def _failed(self, error: PaddleCloudError) -> None:
         self._wait = 0.0

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paddlecloud.agent.registry import Stage
 from paddlecloud.agent.replica import records
-from paddlecloud.agent.usage._gpu import open_cards, visible
+from paddlecloud.agent.usage.gpu import open_cards, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from paddlecloud.agent.context import Context
     from paddlecloud.agent.registry import Tracked
-    from paddlecloud.agent.usage._gpu import Cards
+    from paddlecloud.agent.usage.gpu import Cards
 
 EVERY = 2.0
 """Seconds between two passes."""

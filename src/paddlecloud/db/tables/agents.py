@@ -75,6 +75,11 @@ def give_up(tx: Tx, agent_id: str, seen_at: datetime) -> bool:
     return tx.execute("update agents set boot = '' where id = ? and seen_at = ?", where) > 0
 
 
+def delete(tx: Tx, agent_id: str) -> None:
+    tx.execute("delete from agents where id = ?", (agent_id,))
+    tx.notify("agents", agent_id)
+
+
 def delete_silent(tx: Tx, before: datetime) -> int:
     """Delete the agents without contact since `before` that have nothing to run; returns how many.
 

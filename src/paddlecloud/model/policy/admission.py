@@ -148,7 +148,7 @@ def refused_by_plan(spec: JobSpec, pools: Sequence[Pool], plan: Plan, name: str)
     """
     asks = whole(spec.groups)
     limit = beyond(plan, asks)
-    if limit is None or any(pool.private for pool in pools_for(spec, pools, {})):
+    if limit is None or not all(p.metered for p in pools_for(spec, pools, {})):
         return None
     if limit in ("cpu", "memory", "gpu"):
         return Refused("quota_beyond", asks=_words(asks), plan=name, limit=_most(plan))

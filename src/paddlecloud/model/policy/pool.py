@@ -6,7 +6,8 @@ decided in `admission`, whether it can run now by the scheduler.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from paddlecloud.model.jobs.job import JobType, Resources
 
@@ -20,6 +21,11 @@ class Node:
     host: str = "127.0.0.1"
     exclusive: bool = False
     """True: it runs one job at a time, because it is made for that job."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """What jobs may require of it, such as gpu=a100."""
+
+    def has_labels(self, required: Mapping[str, str]) -> bool:
+        return all(self.labels.get(name) == value for name, value in required.items())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +71,8 @@ class Pool:
     private: bool
     """True: it belongs to its person (own machine or own keys), so the limits of public pools
     (one instance, no wall_time, free quota) do not apply."""
+    of_team: bool = False
+    """True: private, but its machines belong to a team, so quota plans hold on it all the same."""
     remote: bool = True
     """True: what it starts may outlive a loss of power here, so a place is on disk before it is
     asked."""
@@ -81,6 +89,11 @@ class Pool:
     @property
     def public(self) -> bool:
         return not self.private
+
+    @property
+    def metered(self) -> bool:
+        """Whether quota plans hold on it."""
+        return self.public or self.of_team
 
     def serves(self, owner: str) -> bool:
         return not self.users or owner in self.users

@@ -73,9 +73,11 @@ class Watch:
     ) -> None:
         contacts = {agent.id: agent.seen_at for agent in deps.db.read(agent_rows.list_agents)}
         nodes = {replica.node for attempt in live for replica in attempt.replicas}
+        pools = {replica.node: attempt.pool for attempt in live for replica in attempt.replicas}
         silent = self.silences.advance(nodes, contacts, now, passed.total_seconds())
         for node, seconds in silent.items():
-            if seconds > deps.settings.running.lost_after.total_seconds():
+            own = getattr(deps.backends.get(pools[node]), "lost_after", None)
+            if seconds > (own or deps.settings.running.lost_after).total_seconds():
                 log.warning("no contact with agent %s for %.0f s: replicas lost", node, seconds)
                 lost_agents.mark_lost(deps, node, contacts.get(node))
 

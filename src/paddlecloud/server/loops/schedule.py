@@ -127,7 +127,7 @@ class PlannerCache:
         self._fresh: dict[str, Job] = {}
         """Waiting jobs that were read in this round."""
         self._frame: planner_input.Frame = {}, ()
-        self._silent: frozenset[str] = frozenset()
+        self._unschedulable: frozenset[str] = frozenset()
         self._totals: dict[str, Resources] = {}
         self._exclusive: set[str] = set()
         """Machines that run one job at a time."""
@@ -187,13 +187,14 @@ class PlannerCache:
         return self._planner, more
 
     def _read_machines(self, deps: Deps, now: datetime) -> None:
-        silent = deps.silent()
-        if silent == self._silent and timedelta(0) <= now - self._framed_at < SAME_MACHINES:
+        unschedulable = deps.unschedulable()
+        recent = timedelta(0) <= now - self._framed_at < SAME_MACHINES
+        if recent and unschedulable == self._unschedulable:
             return
         frame = deps.nodes(), isolation.open_pools(deps)
-        if frame != self._frame or silent != self._silent:
+        if frame != self._frame or unschedulable != self._unschedulable:
             self._stale = True
-            self._silent = silent
+            self._unschedulable = unschedulable
             self._totals = {node.id: node.total for nodes in frame[0].values() for node in nodes}
             self._exclusive = {n.id for nodes in frame[0].values() for n in nodes if n.exclusive}
         self._frame, self._framed_at = frame, now

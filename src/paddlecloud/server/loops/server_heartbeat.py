@@ -14,6 +14,7 @@ from paddlecloud.db.tables import servers
 from paddlecloud.db.tables.servers import Server
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.loops.runner import Loop
+from paddlecloud.server.services.admin import pools
 
 
 class Heartbeat:
@@ -27,6 +28,7 @@ class Heartbeat:
             current = replace(self._server, seen_at=now)
             deps.db.write(lambda tx: servers.heartbeat(tx, current), durable=False)
             self._server = current
+        pools.refresh(deps)
         for backend in deps.backends.values():
             if isinstance(backend, KeepsAgent):
                 backend.ensure_agent()

@@ -21,6 +21,10 @@ NodeName = Annotated[
 ]
 
 
+Label = Annotated[str, Meta(max_length=63, pattern=r"^[A-Za-z0-9]([A-Za-z0-9_./-]*[A-Za-z0-9])?\Z")]
+Labels = Annotated[dict[Label, Label], Meta(max_length=50)]
+
+
 class AgentJoinRequest(Request, frozen=True, kw_only=True):
     token: Annotated[str, Meta(min_length=1, max_length=200)]
     """A join token: all the authentication that this request has."""
@@ -28,6 +32,8 @@ class AgentJoinRequest(Request, frozen=True, kw_only=True):
     """Random, chosen by the agent; a retry sends the same and gets the same key."""
     node: NodeName | None = None
     """The name of its machine; None: any."""
+    labels: Labels = {}
+    """Of a machine that joins a pool."""
 
 
 class AgentJoinAnswer(Answer, frozen=True, kw_only=True):
@@ -36,6 +42,13 @@ class AgentJoinAnswer(Answer, frozen=True, kw_only=True):
     pool: str
     ak: str
     sk: str
+    store_url: str = ""
+    """Where presigned URLs lead; empty: files travel through the server."""
+
+
+class LeaveRequest(Request, frozen=True, kw_only=True):
+    force: bool = False
+    """Also while jobs run there: their replicas are lost."""
 
 
 class PollRequest(Request, frozen=True, kw_only=True):
@@ -139,6 +152,8 @@ class PollAnswer(Answer, frozen=True, kw_only=True):
     restart: bool
     stopping: bool = False
     """The server stops: its own agent ends too if nothing runs."""
+    package: str = ""
+    """sha256 of the packed agent that this machine should go on with; empty: its own will do."""
     peers: list[str] = []
     """Where the servers of this database are reached, this one too; empty: it is the only one."""
     commands: list[CommandOrder] = []

@@ -10,7 +10,8 @@ from paddlecloud import __version__
 from paddlecloud.agent.replica import inspect
 from paddlecloud.agent.replica.inspect import Phase
 from paddlecloud.agent.supervisor import processes
-from scripts.pack_agent import main, pack
+from paddlecloud.server.services.agents.package import needed
+from scripts.pack_agent import main, pack_file
 from tests.integration.agent.whole.world import World
 
 
@@ -21,7 +22,8 @@ def isolated(packed: Path, *arguments: str) -> list[str]:
 
 def test_it_says_its_version(tmp_path: Path) -> None:
     packed = tmp_path / "agent.pyz"
-    modules = pack(packed)
+    pack_file(packed)
+    modules = needed()
     told = subprocess.run(
         isolated(packed, "--version"), cwd="/", capture_output=True, timeout=60, check=True
     )
@@ -32,7 +34,7 @@ def test_it_says_its_version(tmp_path: Path) -> None:
 
 
 def test_the_same_sources_give_the_same_file(tmp_path: Path) -> None:
-    pack(tmp_path / "a.pyz")
+    pack_file(tmp_path / "a.pyz")
     assert main([str(tmp_path / "b.pyz")]) == 0
     assert (tmp_path / "a.pyz").read_bytes() == (tmp_path / "b.pyz").read_bytes()
     assert main([]) == 2
@@ -40,7 +42,7 @@ def test_the_same_sources_give_the_same_file(tmp_path: Path) -> None:
 
 def test_it_runs_a_job_also_when_its_zygote_was_killed(idle_world: World, tmp_path: Path) -> None:
     packed = tmp_path / "agent.pyz"
-    pack(packed)
+    pack_file(packed)
     config = str(idle_world.directory / "agent.json")
     idle_world.agent = subprocess.Popen(isolated(packed, "--config", config), cwd="/")
     snapshot = idle_world.server.files({"run.sh": b"echo packed; exit 3"})

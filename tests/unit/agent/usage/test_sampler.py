@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from paddlecloud.agent.usage import sampler
-from paddlecloud.agent.usage._gpu import Cards, visible
+from paddlecloud.agent.usage.gpu import Cards, visible
 from paddlecloud.agent.usage.sampler import Process, _History, _tree, children
 
 MIB = 1024 * 1024

@@ -68,13 +68,13 @@ def binding(deps: Deps) -> bool:
     return settings.team or settings.plans[settings.default_plan] != UNLIMITED
 
 
-def is_public(deps: Deps, pool: str) -> bool:
+def is_metered(deps: Deps, pool: str) -> bool:
     known = deps.pools.get(pool)
-    return known is not None and known.public
+    return known is not None and known.metered
 
 
 def public_pools(deps: Deps) -> list[str]:
-    return [name for name, pool in deps.pools.items() if pool.public]
+    return [name for name, pool in deps.pools.items() if pool.metered]
 
 
 def plan_of(deps: Deps, tx: Tx, owner: str) -> UserPlan:

@@ -15,15 +15,24 @@ from typing import NoReturn
 
 from paddlecloud.backends.base import Credentials, JoinedByAgents, KeepsAgent
 from paddlecloud.db.engine.base import Tx
-from paddlecloud.db.tables import agent_keys, agents, attempts, join_tokens, rate_limits
+from paddlecloud.db.tables import (
+    agent_keys,
+    agents,
+    attempts,
+    join_tokens,
+    machines,
+    rate_limits,
+)
 from paddlecloud.db.tables.agent_keys import AgentIdentity
 from paddlecloud.db.tables.join_tokens import JoinToken
+from paddlecloud.db.tables.machines import Machine
 from paddlecloud.model.errors import Conflict, Invalid, Refused, TooMany, Unauthenticated
 from paddlecloud.model.jobs.job import Attempt
 from paddlecloud.server.deps import CONTACT_WITHIN, Deps
 from paddlecloud.server.http.auth import Caller, network_of, secret_of
 from paddlecloud.server.schemas.agent import AgentJoinAnswer, AgentJoinRequest
 from paddlecloud.server.services.accounts.audit import record
+from paddlecloud.stores.base import CanPresign
 
 HOUR = timedelta(hours=1)
 FAILURES = 20
@@ -95,6 +104,9 @@ def join(deps: Deps, caller: Caller, asked: AgentJoinRequest) -> AgentJoinAnswer
             job_id=token.job_id,
             attempt=token.attempt,
         )
+        if agent.job_id is None:
+            row = Machine(name=agent.node, pool=agent.pool, labels=asked.labels, joined_at=now)
+            machines.put(tx, row)
         agent_keys.revoke_keys(tx, agent.node, now)
         if not agent_keys.create_key(tx, agent, now, join_token=digest):
             return None  # this very key was revoked
@@ -111,6 +123,7 @@ def join(deps: Deps, caller: Caller, asked: AgentJoinRequest) -> AgentJoinAnswer
         pool=agent.pool,
         ak=agent.ak,
         sk=secret_of(deps.server_key, agent.ak),
+        store_url=deps.settings.store.endpoint if isinstance(deps.store, CanPresign) else "",
     )
 
 

@@ -10,6 +10,7 @@ from datetime import timedelta
 from functools import partial
 
 from paddlecloud import __version__
+from paddlecloud.backends.base import KeepsAgent
 from paddlecloud.db.engine.base import Tx
 from paddlecloud.db.tables import agents, servers
 from paddlecloud.db.tables.agent_keys import AgentIdentity
@@ -23,7 +24,7 @@ from paddlecloud.model.jobs.gang import ports_of
 from paddlecloud.model.jobs.job import DistributeMode, ExitCause, Job, Replica, Resources
 from paddlecloud.model.jobs.spec_codec import limits_cpu
 from paddlecloud.model.policy.pool import Pool
-from paddlecloud.server.deps import Deps
+from paddlecloud.server.deps import JOINED_WAIT, Deps
 from paddlecloud.server.http.auth import secret_of
 from paddlecloud.server.schemas.agent import (
     AgentSettings,
@@ -33,6 +34,7 @@ from paddlecloud.server.schemas.agent import (
     PollRequest,
     RunOrder,
 )
+from paddlecloud.server.services.agents import package
 from paddlecloud.server.services.agents.assignment import Assigned, Lookup, live
 from paddlecloud.server.services.exec import commands
 from paddlecloud.server.services.files import job_files, snapshots
@@ -51,7 +53,7 @@ async def poll(deps: Deps, identity: AgentIdentity, request: PollRequest) -> Pol
     node = identity.node
     await deps.loop_writer.call(record_contact, deps, identity, request)
     began = time.monotonic()
-    deadline = began + request.wait
+    deadline = began + _longest_wait(deps, identity, request)
     with deps.hub.waiter(("agent", node), (servers.CHANNEL, "")) as waiter:
         while True:
             found = await deps.loop_writer.call(orders, deps, node, request)
@@ -68,6 +70,12 @@ async def poll(deps: Deps, identity: AgentIdentity, request: PollRequest) -> Pol
                 deps.caches.sent_peers.put(node, found.peers)
                 return found
             await waiter.wait(min(left, 5.0))
+
+
+def _longest_wait(deps: Deps, identity: AgentIdentity, request: PollRequest) -> float:
+    """Machines that joined poll more often, so that it shows soon when one is unreachable."""
+    joined = not isinstance(deps.backends.get(identity.pool), KeepsAgent)
+    return min(request.wait, JOINED_WAIT.total_seconds()) if joined else request.wait
 
 
 def record_contact(deps: Deps, identity: AgentIdentity, poll: PollRequest) -> None:
@@ -88,7 +96,7 @@ def record_contact(deps: Deps, identity: AgentIdentity, poll: PollRequest) -> No
     )
     if deps.db.read(lambda tx: agents.needs_saving(tx, agent)):
         deps.db.write(lambda tx: agents.upsert_agent(tx, agent), durable=False)
-        if node in deps.silent():
+        if node in deps.unschedulable():
             deps.caches.machines.clear()
 
 
@@ -110,6 +118,8 @@ def orders(deps: Deps, node: str, poll: PollRequest) -> PollAnswer:
 
     found, news = deps.db.read(read)
     uids = _Uids(deps)
+    joined = deps.has_joined(node)
+    is_old = joined and package.is_older(poll.version, __version__)
     return PollAnswer(
         cursor=max([poll.cursor, *(row.seq for row, _ in found)]),
         orders=[_order(deps, row, known, uids) for row, known in found],
@@ -122,9 +132,12 @@ def orders(deps: Deps, node: str, poll: PollRequest) -> PollAnswer:
         # An agent of another version ends, and its server starts one of its own version. Only that
         # server may request it: while servers are upgraded one by one, agents of servers with
         # another version poll here for a while.
-        restart=poll.version != __version__ and (deps.server is None or deps.server.node == node),
+        restart=poll.version != __version__
+        and not joined
+        and (deps.server is None or deps.server.node == node),
+        package=package.package()[1] if is_old else "",
         # Where several servers share a database, the agent goes on with another one.
-        stopping=deps.hub.closed and deps.server is None,
+        stopping=deps.hub.closed and deps.server is None and not joined,
         peers=list(_peers(deps)),
         commands=news,
     )
@@ -206,7 +219,8 @@ def _run_order(deps: Deps, assigned: Assigned, uids: _Uids) -> RunOrder:
     number = assigned.attempt.number
     is_gang = len(assigned.attempt.replicas) > 1 or spec.elastic is not None
     pool = deps.pools.get(assigned.attempt.pool)
-    inherit = pool is not None and pool.private and not deps.settings.team
+    local = isinstance(deps.backends.get(assigned.attempt.pool), KeepsAgent)
+    inherit = local and pool is not None and pool.private and not deps.settings.team
     return RunOrder(
         command=spec.start_cmd,
         began=replica.pid is not None or replica.exit is not None,
@@ -218,7 +232,7 @@ def _run_order(deps: Deps, assigned: Assigned, uids: _Uids) -> RunOrder:
             has_cards=bool(replica.cards or _machine(deps, replica).gpu),
         ),
         snapshot=spec.snapshot,
-        blobs_dir=_blobs_dir(deps, job.owner) if spec.public_bos else None,
+        blobs_dir=_blobs_dir(deps, job.owner) if spec.public_bos and local else None,
         direct=not spec.public_bos or isinstance(deps.store, CanPresign),
         bucket_timeout=None if spec.public_bos else _store_timeout(deps, job),
         store_timeout=_store_timeout(deps, job) if spec.public_bos else None,

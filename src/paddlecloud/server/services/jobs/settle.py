@@ -59,7 +59,7 @@ def settle(tx: Tx, deps: Deps, job: Job, *, now: datetime, tails: Tails | None =
         )
         notify.on_change(tx, deps, before, job, now)
         if attempt is not None and event is Event.STARTED:
-            usage.begin(tx, job, attempt, public=quota.is_public(deps, attempt.pool), at=at)
+            usage.begin(tx, job, attempt, public=quota.is_metered(deps, attempt.pool), at=at)
         if attempt is not None and attempt.over and (job.final or job.pool is None):
             _close_usage(tx, deps, job, attempt, at)
             attempts.end_attempt(tx, attempt.job_id, attempt.number, now, event)
@@ -123,5 +123,5 @@ def _close_usage(tx: Tx, deps: Deps, job: Job, attempt: Attempt, at: datetime) -
         return
     # It was killed after it began and before its start was reported.
     began = moment(Event.STARTED, job, attempt, at)
-    usage.begin(tx, job, attempt, public=quota.is_public(deps, attempt.pool), at=began)
+    usage.begin(tx, job, attempt, public=quota.is_metered(deps, attempt.pool), at=began)
     usage.end(tx, attempt, at)

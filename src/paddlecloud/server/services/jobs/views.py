@@ -200,7 +200,7 @@ def _held_to(deps: Deps, job: Job, plan: Plan) -> Job:
         pools = pools_for(job.spec, served, deps.nodes())
     except Refused:  # the pools have changed since it was accepted
         return job
-    return job if any(pool.private for pool in pools) else with_changes(job, time_limit=limit)
+    return job if not all(pool.metered for pool in pools) else with_changes(job, time_limit=limit)
 
 
 def _advice(job: Job, replicas: tuple[Replica, ...], peaks: Mapping[str, int]) -> Iterator[Reason]:

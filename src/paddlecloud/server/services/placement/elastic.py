@@ -245,10 +245,10 @@ def _find_slots(
     rank = elastic.next_rank(attempt)
     free = _free(tx, deps)
     machines = sorted(deps.nodes().get(attempt.pool, ()), key=lambda node: node.id != first)
-    silent = deps.silent()
+    unschedulable = deps.unschedulable()
     found: list[Slot] = []
     for node in machines:
-        if node.id in silent or (node.exclusive and free[node.id] != node.total):
+        if node.id in unschedulable or (node.exclusive and free[node.id] != node.total):
             continue
         while len(found) < count and claim.fits_in(free[node.id]):
             free[node.id] -= claim

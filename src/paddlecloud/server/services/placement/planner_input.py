@@ -40,8 +40,8 @@ Frame = tuple[Mapping[str, tuple[Node, ...]], tuple[Pool, ...]]
 def read_view(deps: Deps, now: datetime) -> tuple[View, dict[str, Job]]:
     """What the scheduler decides on: all that runs and the first `window` waiting jobs of each
     owner; and these jobs by id."""
-    nodes, silent = deps.nodes(), deps.silent()
-    usable = {name: tuple(n for n in own if n.id not in silent) for name, own in nodes.items()}
+    nodes, closed = deps.nodes(), deps.unschedulable()
+    usable = {name: tuple(n for n in own if n.id not in closed) for name, own in nodes.items()}
     settings = deps.settings.scheduling
 
     def read(tx: Tx) -> tuple[tuple[PoolView, ...], list[Job], list[RunningJob], _Shares]:

@@ -62,6 +62,15 @@ class Cards:
         return int(rates.gpu), int(memory.used)
 
 
+def count() -> int:
+    """How many cards the driver of this machine reports; 0 without a driver."""
+    with suppress(OSError, AttributeError):
+        library, found = ctypes.CDLL(_LIBRARY), ctypes.c_uint(0)
+        if library.nvmlInit_v2() == 0 and library.nvmlDeviceGetCount_v2(ctypes.byref(found)) == 0:
+            return found.value
+    return 0
+
+
 def open_cards() -> Cards | None:
     """The cards of this machine; None without the library or a driver."""
     with suppress(OSError, AttributeError):
