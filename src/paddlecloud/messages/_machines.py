@@ -130,5 +130,8 @@ MACHINE_TEXTS: dict[str, tuple[str, str]] = {
         "{option} has no value; write --set=KEY=VALUE",
         "{option} 没有值，请写成 --set=KEY=VALUE",
     ),
-    "machine_usage": ("cannot read {word}\n{usage}", "无法识别 {word}\n{usage}"),
+    "machine_usage": (
+        "{word} is no option of this command; `--help` of `paddlecloud machine join` lists them",
+        "该命令没有选项 {word}，用 paddlecloud machine join --help 查看",
+    ),
 }

@@ -134,7 +134,7 @@ class Deps:
         return frozenset(closed | {a.id for a in found if a.id in joined and self.unreachable(a)})
 
     def has_joined(self, node: str) -> bool:
-        """Whether this machine joined with a token: nobody here can start its agent."""
+        """Whether this machine joined with a token: this server cannot start its agent."""
         return node in self._machines()[1]
 
     def unreachable(self, agent: Agent) -> bool:

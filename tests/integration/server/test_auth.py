@@ -327,6 +327,7 @@ def test_exactly_these_routes_are_open() -> None:
     assert open_routes == [
         ("POST", "/api/v1/agent/join"),
         ("POST", "/api/v1/gen_token"),
+        ("GET", "/api/v1/agent/package/{sha256}"),
         ("GET", "/healthz"),
     ]
 

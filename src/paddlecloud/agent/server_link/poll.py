@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 WAIT = 30.0
 #: Seconds; beyond `WAIT`, so that only a dead connection runs into the timeout.
 _SLACK = 15.0
+REMOVED_AFTER = 600.0
+"""Seconds for which a key is refused before its machine counts as removed: a server may run with a
+wrong key by mistake, and jobs survive that."""
 
 
 class Poller:
@@ -49,6 +52,8 @@ class Poller:
         self._boot = ""
         self._wait = 0.0
         self._in_round = False
+        self._refused_at: float | None = None
+        """Since when the server refuses the key of this agent (monotonic)."""
         self._lock_file = _file_id(context.directory / "lock")
         self._capacity: dict[str, float] = {}
         self._capacity_at = 0.0
@@ -67,6 +72,7 @@ class Poller:
         if self._lost_directory():
             return
         self._backoff.reset()
+        self._refused_at = None
         if self._channel.boot != self._boot:
             self._boot = self._channel.boot
             self._context.log.info(f"connected to the server (boot {self._boot or 'unknown'})")
@@ -112,8 +118,8 @@ class Poller:
         }
         return self._channel.json("POST", "/agent/poll", request, timeout=self._wait + _SLACK)
 
-    def _apply(self, answer: dict[str, Any]) -> None:
-        context, settings = self._context, answer.get("settings") or {}
+    def _apply_settings(self, settings: dict[str, Any]) -> None:
+        context = self._context
         context.ship_interval = float(settings.get("ship_interval", context.ship_interval))
         context.grace = float(settings.get("grace", context.grace))
         limit = settings.get("cache_limit")
@@ -121,6 +127,10 @@ class Poller:
         if isinstance(limit, int) and not fixed and limit != context.cache_limit:
             context.cache_limit = limit
             context.prune_due.set()
+
+    def _apply(self, answer: dict[str, Any]) -> None:
+        context = self._context
+        self._apply_settings(answer.get("settings") or {})
         if isinstance(answer.get("peers"), list):
             self._context.link.set_peers(answer["peers"])
         if answer.get("restart"):
@@ -149,7 +159,7 @@ class Poller:
             context.stop()
 
     def _upgrade(self, sha256: str) -> bool:
-        """Fetch the agent of the server's version and go on as that; replicas go on meanwhile."""
+        """Fetch the agent of the server's version and go on as that. Replicas continue."""
         context = self._context
         try:
             content = self._channel.call("GET", f"/agent/package/{sha256}")
@@ -170,12 +180,34 @@ class Poller:
             return
         if pause < 0.1 or not isinstance(error, Unreachable):
             self._context.log.warning(f"cannot poll: {error}")
+        if not isinstance(error, Unauthenticated):
+            self._refused_at = None
+        elif self._refused_at is None:
+            self._refused_at = time.monotonic()
+        if self._is_removed():
+            self._end_all()
         if self._is_pointless():
             self._context.stop()
         elif isinstance(error, Unreachable):
             self._context.link.wait_for_endpoint(self._channel.endpoint, pause)
         else:
             self._context.stopping.wait(pause)
+
+    def _is_removed(self) -> bool:
+        """Whether this machine left its pool, or its key is refused for so long that it was removed
+        from it. Its jobs run elsewhere then."""
+        config = self._context.config
+        if config.endpoint_file is not None or self._refused_at is None:
+            return False
+        return not config.path.exists() or time.monotonic() - self._refused_at > REMOVED_AFTER
+
+    def _end_all(self) -> None:
+        """Kill every replica; the agent ends when none is left."""
+        for tracked in self._context.registry.all():
+            self._lifecycle.expel(tracked)
+        if not self._context.registry.runs():
+            self._context.log.info("this machine was removed from its pool")
+            self._context.stop()
 
     def _is_pointless(self) -> bool:
         """Whether the embedded server is gone and nothing runs: the next server starts an agent

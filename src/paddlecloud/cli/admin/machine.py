@@ -5,6 +5,7 @@ from __future__ import annotations
 from paddlecloud.cli.account_options import show_one
 from paddlecloud.cli.output import size
 from paddlecloud.cli.parser import LIST, NUMBER, TEXT, Command, Option
+from paddlecloud.cli.table import Column
 from paddlecloud.model.errors import Invalid
 
 TYPE_CHECKING = False
@@ -14,7 +15,18 @@ if TYPE_CHECKING:
     from paddlecloud.cli.context import Context
     from paddlecloud.cli.parser import Args
 
-COLUMNS = ("name", "pool", "state", "cpu", "memory", "gpu", "labels", "address", "version", "jobs")
+COLUMNS = (
+    Column("name"),
+    Column("pool", drop=5),
+    Column("state"),
+    Column("cpu"),
+    Column("memory", drop=1),
+    Column("gpu"),
+    Column("labels", drop=2),
+    Column("address", drop=3),
+    Column("version", drop=4),
+    Column("jobs"),
+)
 
 
 def invite(args: Args, context: Context) -> int:

@@ -21,7 +21,7 @@ NodeName = Annotated[
 ]
 
 
-Label = Annotated[str, Meta(max_length=63, pattern=r"^[A-Za-z0-9]([A-Za-z0-9_./-]*[A-Za-z0-9])?\Z")]
+Label = Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9_.-]+\Z")]
 Labels = Annotated[dict[Label, Label], Meta(max_length=50)]
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from paddlecloud.server.schemas.agent import NodeName
+from paddlecloud.server.schemas.agent import Label, NodeName
 from paddlecloud.server.schemas.base import Answer, Request
 
 
@@ -32,11 +32,11 @@ class InviteAnswer(Answer, frozen=True, kw_only=True):
 
 
 class MachineChange(Request, frozen=True, kw_only=True):
-    labels: dict[str, str | None] | None = None
+    labels: dict[Label, Label | None] | None = None
     """Labels to set; null removes one."""
     drained: bool | None = None
     reason: Annotated[str, Meta(max_length=200)] = ""
-    """Why it is drained, for the others who look."""
+    """Why it is drained, shown to the others."""
 
 
 class MachineView(Answer, frozen=True, kw_only=True):

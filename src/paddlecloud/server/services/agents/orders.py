@@ -10,7 +10,6 @@ from datetime import timedelta
 from functools import partial
 
 from paddlecloud import __version__
-from paddlecloud.backends.base import KeepsAgent
 from paddlecloud.db.engine.base import Tx
 from paddlecloud.db.tables import agents, servers
 from paddlecloud.db.tables.agent_keys import AgentIdentity
@@ -74,8 +73,9 @@ async def poll(deps: Deps, identity: AgentIdentity, request: PollRequest) -> Pol
 
 def _longest_wait(deps: Deps, identity: AgentIdentity, request: PollRequest) -> float:
     """Machines that joined poll more often, so that it shows soon when one is unreachable."""
-    joined = not isinstance(deps.backends.get(identity.pool), KeepsAgent)
-    return min(request.wait, JOINED_WAIT.total_seconds()) if joined else request.wait
+    if deps.has_joined(identity.node):
+        return min(request.wait, JOINED_WAIT.total_seconds())
+    return request.wait
 
 
 def record_contact(deps: Deps, identity: AgentIdentity, poll: PollRequest) -> None:
@@ -219,8 +219,8 @@ def _run_order(deps: Deps, assigned: Assigned, uids: _Uids) -> RunOrder:
     number = assigned.attempt.number
     is_gang = len(assigned.attempt.replicas) > 1 or spec.elastic is not None
     pool = deps.pools.get(assigned.attempt.pool)
-    local = isinstance(deps.backends.get(assigned.attempt.pool), KeepsAgent)
-    inherit = local and pool is not None and pool.private and not deps.settings.team
+    joined = deps.has_joined(replica.node)
+    inherit = not joined and pool is not None and pool.private and not deps.settings.team
     return RunOrder(
         command=spec.start_cmd,
         began=replica.pid is not None or replica.exit is not None,
@@ -232,7 +232,7 @@ def _run_order(deps: Deps, assigned: Assigned, uids: _Uids) -> RunOrder:
             has_cards=bool(replica.cards or _machine(deps, replica).gpu),
         ),
         snapshot=spec.snapshot,
-        blobs_dir=_blobs_dir(deps, job.owner) if spec.public_bos and local else None,
+        blobs_dir=_blobs_dir(deps, job.owner) if spec.public_bos and not joined else None,
         direct=not spec.public_bos or isinstance(deps.store, CanPresign),
         bucket_timeout=None if spec.public_bos else _store_timeout(deps, job),
         store_timeout=_store_timeout(deps, job) if spec.public_bos else None,

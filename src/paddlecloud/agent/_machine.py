@@ -44,12 +44,6 @@ from paddlecloud.net.proxy import from_environment
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-USAGE = (
-    "usage: join URL --token=TOKEN [--name=NAME] [--label=KEY=VALUE ...] [--address=ADDRESS]\n"
-    "            [--gpu=N] [--tls_sha256=DIGEST] [--directory=DIR] [--install]\n"
-    "       status [--directory=DIR]\n"
-    "       leave [--force] [--directory=DIR]\n"
-)
 UNIT = "paddlecloud-machine.service"
 _CONFIG, _CERTIFICATE = "agent.json", "server.pem"
 _FLAGS = ("install", "force")
@@ -119,13 +113,13 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> Arguments:
         key, equals, value = word.removeprefix("--").replace("-", "_", 1).partition("=")
         if not word.startswith("--"):
             if values.setdefault("url", word) != word:
-                raise Invalid("machine_usage", word=word, usage=USAGE)
+                raise Invalid("machine_usage", word=word)
             continue
         if key in _FLAGS and not equals:
             values[key] = True
             continue
         if key not in _VALUES or not (equals or waiting):
-            raise Invalid("machine_usage", word=word, usage=USAGE)
+            raise Invalid("machine_usage", word=word)
         value = value if equals else waiting.pop(0)
         if key == "label":
             name, found, content = value.partition("=")
@@ -134,7 +128,7 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> Arguments:
             values["labels"][name] = content
         elif key == "gpu":
             if not value.isdigit():
-                raise Invalid("machine_usage", word=word, usage=USAGE)
+                raise Invalid("machine_usage", word=word)
             values[key] = int(value)
         else:
             values[key] = value
