@@ -22,7 +22,7 @@ import pytest
 import uvicorn
 from psycopg import errors, generators, pq, waiting
 from psycopg.adapt import Loader, Transformer
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http import httptools_impl
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -42,6 +42,7 @@ IMPORTED = {
     "psycopg.adapt.Loader",
     "psycopg.adapt.Transformer",
     "psycopg.conninfo.conninfo_to_dict",
+    "psycopg.conninfo.make_conninfo",
     "psycopg.pq.abc.PGresult",
     "uvicorn",
     "uvicorn.protocols.http.httptools_impl.HttpToolsProtocol",
@@ -243,4 +244,5 @@ def test_psycopg_takes_the_arguments_that_we_give() -> None:
     assert "timeout" in inspect.signature(psycopg.Connection.notifies).parameters
     assert list(inspect.signature(errors.error_from_result).parameters) == ["result", "encoding"]
     assert conninfo_to_dict("postgresql://a:b@c/d")["dbname"] == "d"
+    assert make_conninfo("", dbname="d") == "dbname=d"
     assert pq.Escaping().escape_string(b"a'b") == b"a''b"
