@@ -33,7 +33,8 @@ VIEW = {
     "tasks": [], "git": {"commit": "c", "dirty": "1", "diff": "d"},
 }  # fmt: skip
 ROW = {key: VIEW[key] for key in ("job_id", "job_name", "job_status", "job_type", "create_time",
-       "start_time", "finish_time", "queue_reason", "number")}  # fmt: skip
+       "start_time", "finish_time", "queue_reason", "number", "error_msg")}  # fmt: skip
+ROW |= {"age": 5, "duration": 2}
 SPEC: dict[str, Any] = {"job_id": JOB, "spec": {"start_cmd": "true", "job_name": "a",
         "public_bos": 1, "bos_url": "", "env": {"A": "1"}, "git": {"dirty": "1"},
         "snapshot": f"sha256:{SHA256}",

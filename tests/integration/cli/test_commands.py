@@ -5,13 +5,18 @@ One real server for all of them. What a job meets while it runs is in `test_jobs
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
 import re
 import shlex
 import signal
 import socket
 import subprocess
 import sys
+import termios
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +25,7 @@ from typing import Any
 import pytest
 
 from paddlecloud import __version__
-from tests.integration.cli.person import WAIT, Person, until
+from tests.integration.cli.person import PROGRAM, WAIT, Person, until
 
 JOB_ID = r"job-[0-9a-f]{32}"
 CLOCK = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
@@ -356,6 +361,54 @@ def test_everything_speaks_json(world: World, tmp_path: Path) -> None:
     assert person.types("query_job", job_id).code == 1
     kept = person.home / "agent" / "replicas"
     until(lambda: not list(kept.glob(f"{job_id}*")))
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_everything_fits_a_terminal_of_eighty_columns(world: World, lang: str) -> None:
+    person = world.person
+    name = "a-rather-long-name-for-a-job"
+    failed = person.submits("echo oh >&2; exit 3", f"--job_name={name}")
+    person.waits_for(failed)
+    for words in (
+        ("list_jobs",), ("list_jobs", "--name=zzz"), ("admin", "job", "list"), ("token", "list"),
+        ("admin", "pool", "list"), ("admin", "quota", "plans"), ("sever", "start"),
+        ("config", "show", "--origin"), ("help", "all"), ("submit_job", "--help"),
+    ):  # fmt: skip
+        shown = on_terminal(person, *words, PADDLECLOUD_LANG=lang)
+        wide = [line for line in shown if columns_of(line) > 80]
+        # A path is not broken: it could not be copied.
+        assert [line for line in wide if str(person.home) not in line] == [], words
+        if words == ("list_jobs",):
+            assert shown[1].startswith(failed[:12] + " ")
+            assert failed not in "".join(shown)
+            state, exited = ("失败（failed）", "退出码 3") if lang == "zh" else ("failed", "code 3")
+            assert state in shown[1] and exited in shown[2] + shown[3]
+            assert re.search(r"\d:\d\d:\d\d", shown[1])
+    assert person.types("list_jobs", "-n", "1").out.startswith(f"{failed}\tfailed\tcpu\t")
+
+
+def on_terminal(person: Person, *words: str, **more: str) -> list[str]:
+    """What the command shows on a real terminal of 80 columns, line by line."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+    try:
+        process = subprocess.Popen(
+            [PROGRAM, *words], stdin=theirs, stdout=theirs, stderr=theirs, cwd=person.here,
+            env=person.environ({"NO_COLOR": "1", "TERM": "xterm", **more}),
+        )  # fmt: skip
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # the terminal ends with its last process
+            while part := os.read(ours, 65536):
+                shown += part
+        process.wait(WAIT)
+    finally:
+        os.close(ours)
+    return shown.decode().replace("\r\n", "\n").splitlines()
+
+
+def columns_of(line: str) -> int:
+    return len(line) + sum(unicodedata.east_asian_width(letter) in "WF" for letter in line)
 
 
 def test_help_in_both_languages(world: World) -> None:

@@ -25,7 +25,7 @@ COLUMNS = (
 SHOWN = {
     "job_id": Column(("JOB", "任务"), "job"),
     "job_status": Column(("STATE", "状态"), "state"),
-    "job_name": Column(("NAME", "名称"), least=16),
+    "job_name": Column(("NAME", "名称"), least=24),
     "job_type": Column(("TYPE", "类型"), drop=4),
     "create_time": Column(("SUBMITTED", "提交时间"), drop=5),
     "age": Column(("AGE", "提交于"), drop=1),
