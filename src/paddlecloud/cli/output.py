@@ -12,7 +12,6 @@ import sys
 import time
 from _thread import allocate_lock  # threading costs 2 ms at every call
 
-from paddlecloud.cli._line_breaks import clip, width, wrap
 from paddlecloud.messages.cli import STATES_ZH, say
 from paddlecloud.model.errors import PaddleCloudError
 
@@ -105,6 +104,8 @@ class Output:
     def message(self, text: str, *, wrapped: bool = True) -> None:
         """Print a message on stderr; if that cannot be written, it is dropped."""
         if wrapped and self.errors_on_terminal:
+            from paddlecloud.cli._line_breaks import wrap  # noqa: PLC0415 - only for terminals
+
             columns = self._width(sys.stderr)
             lines = [part for line in text.split("\n") for part in wrap(line, columns)]
             text = "\n".join(lines)
@@ -245,8 +246,10 @@ class StatusLine:
             self._shown = ""
 
     def _draw(self, text: str) -> None:
-        text = clip(text, self._columns() - 1)
         if text or self._shown:
+            from paddlecloud.cli._line_breaks import clip, width  # noqa: PLC0415 - as above
+
+            text = clip(text, self._columns() - 1)
             rest = " " * (width(self._shown) - width(text))
             _put(f"\r{text}{rest}" if text else f"\r{rest}\r")
         self._shown = text
