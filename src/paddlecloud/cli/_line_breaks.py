@@ -11,6 +11,8 @@ _COMMAND = "paddlecloud"
 _ENDS = ";,.:)?`；，。：）？"
 _GROUPS = ("server", "config", "token", "notifications", "data", "admin", "user", "job", "help")
 """Words of a command after which another one follows."""
+_WIDTHS: dict[str, int] = {}
+"""Of texts that were measured: the cells of a table repeat."""
 _BRACKET = 24
 """Columns of a bracket that is not broken: (default: 1)."""
 
@@ -22,13 +24,15 @@ def wrap(text: str, columns: int, indent: str = "") -> list[str]:
         return [text]
     lines: list[str] = []
     line = text[: len(text) - len(text.lstrip(" "))]
-    is_empty = True
+    used, is_empty = len(line), True
     for atom, blank in _glued(_atoms(text), columns - width(indent)):
         gap = " " if blank and not is_empty else ""
-        if not is_empty and width(line) + len(gap) + width(atom) > columns:
+        room = width(atom)
+        if not is_empty and used + len(gap) + room > columns:
             lines.append(line)
-            line, gap = indent, ""
+            line, gap, used = indent, "", width(indent)
         line += gap + atom
+        used += len(gap) + room
         is_empty = False
     return [*lines, line]
 
@@ -61,10 +65,14 @@ def width(text: str) -> int:
         text = first + "".join(part.partition("m")[2] for part in parts)
     if text.isascii():
         return len(text)
-    from unicodedata import combining, east_asian_width  # noqa: PLC0415 - only such text needs it
+    found = _WIDTHS.get(text)
+    if found is None:
+        from unicodedata import combining, east_asian_width  # noqa: PLC0415 - few texts need it
 
-    wide = sum(east_asian_width(letter) in "WF" for letter in text)
-    return len(text) + wide - sum(1 for letter in text if combining(letter))
+        wide = sum(east_asian_width(letter) in "WF" for letter in text)
+        found = len(text) + wide - sum(1 for letter in text if combining(letter))
+        _WIDTHS[text] = found
+    return found
 
 
 def _atoms(text: str) -> list[tuple[str, bool]]:

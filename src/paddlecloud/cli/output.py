@@ -172,8 +172,8 @@ class Output:
         from paddlecloud.cli import table  # noqa: PLC0415 - only for terminals
 
         known = [table.Column(each) if isinstance(each, str) else each for each in columns]
-        for line in table.lines(known, [[visible(cell) for cell in row] for row in rows], self):
-            self.line(line)
+        shown = [[visible(cell) for cell in row] for row in rows]
+        self.line("\n".join(table.lines(known, shown, self)))
 
     def progress(self, code: str, total: int) -> Progress:
         """A bar that shows only on a terminal, with the word of `code` before it."""

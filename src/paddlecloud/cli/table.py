@@ -38,15 +38,7 @@ class Column:
 
 def lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], out: Output) -> list[str]:
     """The header and the rows in the width of the terminal, with colours."""
-    texts = [list(row) for row in rows]
-    for place, column in enumerate(columns):
-        if column.kind == "job":
-            short = short_ids([row[place] for row in rows])
-            for text in texts:
-                text[place] = short[text[place]]
-        elif column.kind == "state":
-            for text in texts:
-                text[place] = out.state_name(text[place])
+    texts = _translated(columns, rows, out)
     titles = [column.title[out.lang == "zh"] for column in columns]
     natural = [max(map(width, cells)) for cells in zip(titles, *texts, strict=True)]
     shown = _fitted(columns, titles, dict(enumerate(natural)), out.columns)
@@ -55,10 +47,18 @@ def lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], out: Output)
         for place, column in enumerate(columns)
         if column.kind == "note" and place not in shown
     ]
+    wrapped: dict[tuple[str, int], list[str]] = {}
+
+    def cell(text: str, place: int, room: int) -> list[str]:
+        # Many jobs wait for the same reason.
+        if (text, place) not in wrapped:
+            wrapped[text, place] = _cell(text, columns[place], room)
+        return wrapped[text, place]
+
     header = [titles[place] for place in shown]
     found = [out.paint(_aligned(header, header, shown), "dim")]
     for row, text in zip(rows, texts, strict=True):
-        cells = [_cell(text[place], columns[place], room) for place, room in shown.items()]
+        cells = [cell(text[place], place, room) for place, room in shown.items()]
         for number in range(max(map(len, cells))):
             parts = [cell[number] if number < len(cell) else "" for cell in cells]
             painted = [
@@ -68,7 +68,7 @@ def lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], out: Output)
             found.append(_aligned(parts, painted, shown))
         for place in below:
             room = out.columns - len(_INDENT)
-            notes = _cell(text[place], columns[place], room) if text[place] else ()
+            notes = cell(text[place], place, room) if text[place] else ()
             found += [_INDENT + note for note in notes]
     return found
 
@@ -81,6 +81,22 @@ def short_ids(ids: Sequence[str]) -> dict[str, str]:
         if len(set(found.values())) == len(found) or digits >= 32:
             return found
         digits += 4
+
+
+def _translated(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], out: Output
+) -> list[list[str]]:
+    """The rows with short ids and translated states."""
+    texts = [list(row) for row in rows]
+    for place, column in enumerate(columns):
+        if column.kind == "job":
+            short = short_ids([row[place] for row in rows])
+            for text in texts:
+                text[place] = short[text[place]]
+        elif column.kind == "state":
+            for text in texts:
+                text[place] = out.state_name(text[place])
+    return texts
 
 
 def _fitted(
