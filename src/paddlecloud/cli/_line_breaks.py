@@ -27,12 +27,12 @@ def wrap(text: str, columns: int, indent: str = "") -> list[str]:
     used, is_empty = len(line), True
     for atom, blank in _glued(_atoms(text), columns - width(indent)):
         gap = " " if blank and not is_empty else ""
-        room = width(atom)
-        if not is_empty and used + len(gap) + room > columns:
+        space = width(atom)
+        if not is_empty and used + len(gap) + space > columns:
             lines.append(line)
             line, gap, used = indent, "", width(indent)
         line += gap + atom
-        used += len(gap) + room
+        used += len(gap) + space
         is_empty = False
     return [*lines, line]
 

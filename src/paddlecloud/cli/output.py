@@ -112,7 +112,7 @@ class Output:
         self.status.give_way(lambda: self._print_error(text))
 
     def trace(self, text: str) -> None:
-        """A line for who looks for a fault, as it is."""
+        """A line of debugging output, as it is."""
         self.message(text, wrapped=False)
 
     def say(self, code: str, /, **params: object) -> None:
@@ -124,7 +124,7 @@ class Output:
         return say(code, self.lang, **params)
 
     def confirm(self, question: str) -> bool:
-        """Whether the person at the terminal says yes; no, if nobody can be asked."""
+        """Whether the person at the terminal answers yes; False without a terminal."""
         if not (self.errors_on_terminal and _is_terminal(sys.stdin)):
             return False
         self.status.draw("")

@@ -49,32 +49,32 @@ def lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], out: Output)
     ]
     wrapped: dict[tuple[str, int], list[str]] = {}
 
-    def cell(text: str, place: int, room: int) -> list[str]:
+    def cell(text: str, place: int, space: int) -> list[str]:
         # Many jobs wait for the same reason.
         if (text, place) not in wrapped:
-            wrapped[text, place] = _cell(text, columns[place], room)
+            wrapped[text, place] = _cell(text, columns[place], space)
         return wrapped[text, place]
 
     header = [titles[place] for place in shown]
     found = [out.paint(_aligned(header, header, shown), "dim")]
     for row, text in zip(rows, texts, strict=True):
-        cells = [cell(text[place], place, room) for place, room in shown.items()]
+        cells = [cell(text[place], place, space) for place, space in shown.items()]
         for number in range(max(map(len, cells))):
-            parts = [cell[number] if number < len(cell) else "" for cell in cells]
+            parts = [each[number] if number < len(each) else "" for each in cells]
             painted = [
                 out.paint_state(part, row[place]) if columns[place].kind == "state" else part
                 for part, place in zip(parts, shown, strict=True)
             ]
             found.append(_aligned(parts, painted, shown))
         for place in below:
-            room = out.columns - len(_INDENT)
-            notes = cell(text[place], place, room) if text[place] else ()
+            space = out.columns - len(_INDENT)
+            notes = cell(text[place], place, space) if text[place] else ()
             found += [_INDENT + note for note in notes]
     return found
 
 
 def short_ids(ids: Sequence[str]) -> dict[str, str]:
-    """Each id by its first 8 digits (`job-ed027fe3`), or as many as tell these ids apart."""
+    """Each id by its first 8 digits (`job-ed027fe3`), or as many as these ids need to differ."""
     digits = 8
     while True:
         found = {each: each[: 4 + digits] for each in ids}
@@ -117,7 +117,7 @@ def _fitted(
         last = max(shown, key=lambda place: columns[place].drop)
         rest = {place: natural[place] for place in shown if place != last}
         if columns[last].kind == "note":  # with more space the others may all fit
-            rest = {place: room for place, room in natural.items() if place != last}
+            rest = {place: size for place, size in natural.items() if place != last}
             return _fitted(columns, titles, rest, space)
         if not columns[last].drop:
             return _squeezed(shown, titles, over)
@@ -136,20 +136,20 @@ def _squeezed(shown: dict[int, int], titles: Sequence[str], over: int) -> dict[i
     return shown
 
 
-def _cell(text: str, column: Column, room: int) -> list[str]:
-    if width(text) <= room:
+def _cell(text: str, column: Column, space: int) -> list[str]:
+    if width(text) <= space:
         return [text]
-    parts = cut(text, room)
+    parts = cut(text, space)
     if (column.least or column.kind == "note") and len(parts) > _MOST_LINES:
         parts = parts[:_MOST_LINES]
-        parts[-1] = clip(parts[-1], room - 1) + "…"
+        parts[-1] = clip(parts[-1], space - 1) + "…"
     return parts
 
 
 def _aligned(texts: Sequence[str], painted: Sequence[str], shown: Mapping[int, int]) -> str:
-    """One line; `painted` are the texts with their colours, which take no room."""
+    """One line; `painted` are the texts with their colours, which take no space."""
     cells = [
-        colourful + " " * (room - width(text))
-        for text, colourful, room in zip(texts, painted, shown.values(), strict=True)
+        colourful + " " * (space - width(text))
+        for text, colourful, space in zip(texts, painted, shown.values(), strict=True)
     ]
     return (" " * _GAP).join(cells).rstrip()

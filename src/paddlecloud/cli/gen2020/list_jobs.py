@@ -97,7 +97,7 @@ def show_jobs(
 
 
 def report_none(args: Args, out: Output) -> None:
-    """Say that there is no such job. A script that lists by state hears nothing: no job in a state
+    """Report that there is no such job. A script that lists by state gets none: no job in a state
     is an answer, while a name without a job may be misspelt."""
     name, state = args["name"], asked_state(args)
     if name and state:
