@@ -34,6 +34,9 @@ ACCOUNT = (
     ("token list", "account.token", ("list your keys", "列出自己的密钥")),
     ("token create", "account.token", ("make another pair of keys", "新建一对密钥")),
     ("token revoke", "account.token", ("revoke a key", "吊销密钥")),
+    ("secret set", "account.secret", ("keep a secret for your jobs", "保存供任务使用的机密")),
+    ("secret list", "account.secret", ("list your secrets", "列出自己的机密")),
+    ("secret rm", "account.secret", ("delete a secret", "删除机密")),
     (
         "notifications show",
         "account.notifications",
@@ -130,7 +133,7 @@ FIRST = (
 EVERY = JOBS + ACCOUNT + SYSTEM + DATA + ADMIN + HIDDEN
 #: Groups of commands: these words alone are not a command.
 GROUPS = (
-    "server", "config", "token", "machine", "notifications", "data",
+    "server", "config", "token", "secret", "machine", "notifications", "data",
     "admin", "admin user", "admin token", "admin job", "admin machine",
     "admin pool", "admin quota",
 )  # fmt: skip

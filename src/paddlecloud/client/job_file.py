@@ -11,7 +11,7 @@ import os
 
 from paddlecloud.client.file_names import shown
 from paddlecloud.model.errors import Invalid
-from paddlecloud.model.jobs.param_checks import check_env
+from paddlecloud.model.jobs.param_checks import check_env, check_secrets
 from paddlecloud.model.jobs.params import ALIASES, PARAMETERS, nearest_parameter
 
 TYPE_CHECKING = False
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAX_BYTES = 1024 * 1024
+_COMBINED = {"env": check_env, "secret": check_secrets}
 _PATHS = ("files", "requirements")
 
 
@@ -28,8 +29,9 @@ def merged(path: str | os.PathLike[str], given: Mapping[str, Any]) -> dict[str, 
     values = read(path)
     for name, value in given.items():
         real = ALIASES.get(name, name)
-        if real == "env" and "env" in values:
-            value = {**check_env(values["env"]), **check_env(value)}
+        check = _COMBINED.get(real)
+        if check is not None and real in values:
+            value = {**check(values[real]), **check(value)}
         values[real] = value
     return values
 

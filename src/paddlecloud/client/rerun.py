@@ -11,7 +11,7 @@ from paddlecloud.client.sdk import job_path
 from paddlecloud.client.submit import Submit, requirements_of, submit
 from paddlecloud.model.errors import Conflict, Invalid, SnapshotMissing
 from paddlecloud.model.files.bos_url import plain_bos_url
-from paddlecloud.model.jobs.param_checks import check_env
+from paddlecloud.model.jobs.param_checks import check_env, check_secrets
 from paddlecloud.model.jobs.params import ALIASES, LOCAL, PARAMETERS, parse_parameters
 
 TYPE_CHECKING = False
@@ -93,6 +93,8 @@ def parameters(asked: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str
         kept["env"] = {name: value for name, value in env if name not in unset}
     if "env" in given:
         given["env"] = {**kept.get("env", {}), **check_env(given["env"])}
+    if "secret" in given:
+        given["secret"] = {**kept.get("secret", {}), **check_secrets(given["secret"])}
     return {**kept, **{name: value for name, value in given.items() if name not in LOCAL}}
 
 

@@ -82,6 +82,7 @@ _OF_JOB = {
     "queue_position": maybe(count),
     "queue_reason": text,
     "resources": by_key(measure),
+    "secrets": each(text),
     "snapshot": maybe(text),
     "start_cmd": text,
     "start_time": text,
@@ -97,6 +98,9 @@ FOLLOWED = keys({**_JOB_KEYS, "version": integer}, _OF_JOB)
 SUBMITTED = keys({"job": JOB, "notes": each(text)})
 _GROUP = keys({"role": text, "count": count, "cpu": measure, "memory": count, "gpu": count})
 _PLAN = keys({"job_type": text, "pools": each(text), "workers": each(_GROUP)})
+SECRET = keys({"name": text}, {"created_at": text, "updated_at": text})
+SECRETS = keys({"secrets": each(SECRET)})
+DELETED_SECRET = keys({"name": text})
 VALIDATED = keys({"has_files": flag}, {"notes": each(text), "plan": _PLAN})
 JOBS = keys({"jobs": each(JOB), "next": maybe(count)})
 _CHANGE = keys({}, {"at": text, "event": text, "before": text, "after": text, "reason": text})
@@ -110,6 +114,7 @@ _SPEC_KEYS = {
     "inherited_env": maybe(by_key(text)),
     "public_bos": scalar,
     "requirements": maybe(text),
+    "secret": maybe(by_key(text)),
     "snapshot": maybe(text),
 }
 SPEC = keys({"spec": keys({}, _SPEC_KEYS)}, {"job_id": text})

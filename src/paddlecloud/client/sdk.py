@@ -12,7 +12,7 @@ import os
 from paddlecloud.client import response_schemas
 from paddlecloud.client.response_checks import refuse
 from paddlecloud.client.transport import MAX_LISTING, Transport
-from paddlecloud.model.errors import ConfigError, Invalid, Retry
+from paddlecloud.model.errors import ConfigError, Invalid, Refused, Retry
 from paddlecloud.model.jobs.references import is_job_id, is_reference
 from paddlecloud.model.protocol.bce_auth import quote
 from paddlecloud.net.endpoint import Endpoint
@@ -364,6 +364,27 @@ class Client:
         path = f"/tokens/{quote(ak)}/revoke"
         return self.transport.post(path, {}, schema=response_schemas.TOKEN, idempotent=True)
 
+    def set_secret(self, name: str, value: str | bytes) -> dict[str, Any]:
+        """Keep a value for your jobs (`submit_job(secret=[name])`), or replace it. It is stored
+        encrypted; no method returns it."""
+        from base64 import b64encode  # noqa: PLC0415 - few calls need it
+
+        endpoint = self.transport.endpoint
+        if not endpoint.is_confidential:
+            raise Refused("secrets_plain", url=endpoint.url)
+        data = value.encode() if isinstance(value, str) else bytes(value)
+        path, body = f"/secrets/{quote(_secret(name))}", {"value": b64encode(data).decode()}
+        return self.transport.post(path, body, schema=response_schemas.SECRET, idempotent=True)
+
+    def list_secrets(self) -> list[dict[str, Any]]:
+        """Your secrets by name: `name`, `created_at`, `updated_at`; never values."""
+        return list(self.transport.get("/secrets", schema=response_schemas.SECRETS)["secrets"])
+
+    def delete_secret(self, name: str) -> None:
+        """Delete a secret. Jobs that start later and name it fail."""
+        path = f"/secrets/{quote(_secret(name))}/delete"
+        self.transport.post(path, {}, schema=response_schemas.DELETED_SECRET)
+
     @property
     def admin(self) -> Admin:
         """What only an admin may do."""
@@ -455,6 +476,12 @@ def _asked(parameters: dict[str, Any]) -> tuple[dict[str, Any], Callable[[str, s
         given = {name: value for name, value in parameters.items() if value is not None}
         parameters = job_file.merged(path, given)
     return parameters, lambda _code, _path: yes
+
+
+def _secret(name: object) -> str:
+    from paddlecloud.model.jobs.param_checks import check_secret_name  # noqa: PLC0415 - seldom needed
+
+    return check_secret_name(str(name))
 
 
 def _quota_of(user: str | None) -> str:

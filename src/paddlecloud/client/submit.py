@@ -124,6 +124,7 @@ def dry_run(
     named = ("job_name", "start_cmd", "wall_time", "env", "requirements", "inherited_env")
     job: dict[str, Any] = {name: spec[name] for name in named}
     job["inherited_env"] = sorted(job["inherited_env"])
+    job["secrets"] = [*map(str, spec["secret"])]  # type: ignore[call-overload]
     errors = [error.to_wire(client.config.lang) for error in refused]
     found = {"accepted": not refused, "files": files, "job": job, "plan": plan}
     return {**found, "notes": notes, "refused": errors}

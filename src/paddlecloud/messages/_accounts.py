@@ -95,6 +95,31 @@ ACCOUNT_TEXTS: dict[str, tuple[str, str]] = {
         "there is no active key {ak}; see paddlecloud token list",
         "没有可用的密钥 {ak}，可用 paddlecloud token list 查看",
     ),
+    "secret_empty": (
+        "the value of the secret {name} is empty; give it on stdin or at the prompt",
+        "机密 {name} 的值为空，请从标准输入或提示处输入",
+    ),
+    "secret_encoding": (
+        "the value of the secret {name} is not valid base64",
+        "机密 {name} 的值不是合法的 base64",
+    ),
+    "secret_long": (
+        "the secret {name} has {size} bytes, above the limit of {limit}; keep larger files in the "
+        "submitted directory or in a bucket",
+        "机密 {name} 有 {size} 字节，超过上限 {limit}；较大的文件请放在提交目录或存储桶中",
+    ),
+    "secret_name_missing": (
+        "give the name of the secret: paddlecloud {command} NAME",
+        "请给出机密名称：paddlecloud {command} NAME",
+    ),
+    "secret_unknown": (
+        "you have no secret {name}; paddlecloud secret list shows yours",
+        "您没有名为 {name} 的机密；可用 paddlecloud secret list 查看",
+    ),
+    "secrets_too_many": (
+        "you have {count} secrets already, the limit; delete one: paddlecloud secret rm NAME",
+        "您已有 {count} 个机密，达到上限；请删除一个：paddlecloud secret rm NAME",
+    ),
     "tokens_too_many": (
         "{user_id} already has {count} keys, which is the limit; revoke one first",
         "{user_id} 已有 {count} 个密钥，达到上限，请先吊销一个",

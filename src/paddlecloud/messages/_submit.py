@@ -128,6 +128,49 @@ SUBMIT_TEXTS: dict[str, tuple[str, str]] = {
         "the job file {path} cannot be read: {reason}; check the path behind -f",
         "无法读取任务文件 {path}：{reason}，请检查 -f 后的路径",
     ),
+    "secret_binary": (
+        "the secret {name} is not text, so the variable {variable} cannot hold it; use "
+        "--secret {name} and read its file",
+        "机密 {name} 不是文本，无法放入变量 {variable}；请使用 --secret {name} 并读取其文件",
+    ),
+    "secret_deleted": (
+        "the secret {names} was deleted after the job was submitted; set it again (paddlecloud "
+        "secret set {name}), then rerun the job",
+        "任务提交后机密 {names} 已被删除；请重新设置（paddlecloud secret set {name}）"
+        "后再次运行任务",
+    ),
+    "secret_missing": (
+        "you have no secret {names}; set it first: paddlecloud secret set {name}",
+        "您没有名为 {names} 的机密，请先设置：paddlecloud secret set {name}",
+    ),
+    "secret_name": (
+        'the secret name "{name}" is not valid; use 1 to {limit} letters, digits, "_", "-" and '
+        '".", beginning with a letter, a digit or "_"',
+        "机密名称“{name}”无效；请用 1 至 {limit} 个字母、数字、“_”、“-”和“.”，"
+        "以字母、数字或“_”开头",
+    ),
+    "secret_twice": (
+        "the secret {name} is given twice; give it once",
+        "机密 {name} 给了两次，请只给一次",
+    ),
+    "secret_variable_given": (
+        "the variable {variable} is given by --env and by --secret; remove one of them",
+        "变量 {variable} 同时由 --env 和 --secret 给出，请去掉其中一个",
+    ),
+    "secret_variable_twice": (
+        "two secrets are given as the variable {variable}; choose another name for one of them",
+        "两个机密使用了同一个变量 {variable}，请为其中一个换一个变量名",
+    ),
+    "secrets_of_job": (
+        "the job names {count} secrets, above the limit of {limit}; put several values into one "
+        "file",
+        "任务使用了 {count} 个机密，超过上限 {limit}，请把多个值放进一个文件",
+    ),
+    "secrets_plain": (
+        "secrets do not travel over plain HTTP between machines, and the server is at {url}; "
+        "use https",
+        "机密不会在机器之间通过未加密的 HTTP 传输，而服务器地址是 {url}，请使用 https",
+    ),
     "param_integer": (
         "{name} is {value}; it must be a whole number",
         "{name} 的值为 {value}，应为整数",
@@ -395,6 +438,12 @@ SUBMIT_TEXTS: dict[str, tuple[str, str]] = {
     "help_env": (
         "NAME=VALUE for the job's environment; may be repeated",
         "任务的环境变量 NAME=VALUE，可重复指定",
+    ),
+    "help_secret": (
+        "NAME or NAME=VARIABLE: a secret of yours as the file $PADDLECLOUD_SECRETS/NAME, and as "
+        "a variable; may be repeated (see paddlecloud secret set)",
+        "NAME 或 NAME=变量名：将您的机密作为文件 $PADDLECLOUD_SECRETS/NAME 提供，"
+        "并可同时作为环境变量，可重复指定（参见 paddlecloud secret set）",
     ),
     "help_description": (
         "a note stored with the job",

@@ -48,6 +48,15 @@ class Endpoint:
         """The value of the Host header."""
         return authority(self.host, self.port, default=443 if self.tls else 80)
 
+    @property
+    def is_confidential(self) -> bool:
+        """Whether nobody between can read what is sent: TLS, or an address of this machine, and not
+        a name that resembles one."""
+        numbers = self.host.split(".")
+        is_address = len(numbers) == 4 and all(map(str.isdigit, numbers))
+        is_here = self.host in ("localhost", "::1") or (is_address and numbers[0] == "127")
+        return bool(self.tls) or is_here
+
 
 def split_url(url: str) -> tuple[str, str, int]:
     """Scheme, host and port of `http://127.0.0.1:8000`; IPv6 addresses stand in brackets."""

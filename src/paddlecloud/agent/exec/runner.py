@@ -136,7 +136,7 @@ def _exec_command(launch: Any, run: Any, argv: list[str], streams: list[int]) ->
         os.chdir(f"{launch['root']}/{records.WORK}")
         spawn_child.default_signals()
         step, code = argv[0], _NOT_EXECUTABLE
-        _exec(argv, {**launch["env"], records.MARKER: launch["replica_id"]})
+        _exec(argv, spawn_child.environment(launch))
     except FileNotFoundError as error:
         code = _NOT_FOUND if code == _NOT_EXECUTABLE else code
         _print_error(step, error)

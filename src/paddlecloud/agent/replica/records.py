@@ -37,6 +37,8 @@ if TYPE_CHECKING:
         root: str
         command: str
         env: dict[str, str]
+        secrets: NotRequired[dict[str, str]]
+        """Secrets by the variable that holds them: the files in SECRETS have their values."""
         grace: float
         """Seconds between SIGTERM and SIGKILL when the wall time is over."""
         max_seconds: NotRequired[float | None]
@@ -132,6 +134,7 @@ WORK = "work"
 ROOT = "root"
 STACKS = "stacks"
 TOKEN = "token"
+SECRETS = "secrets"
 STDOUT = "stdout.log"
 MARKER = "PADDLECLOUD_REPLICA"
 

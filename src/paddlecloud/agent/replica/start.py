@@ -25,6 +25,7 @@ from paddlecloud.agent.registry import Stage, write_order
 from paddlecloud.agent.replica import (
     _ports,
     _restore_outputs,
+    _secret_files,
     _token_file,
     inspect,
     notices,
@@ -226,6 +227,8 @@ class Starters:
         """Whether something has to be downloaded before it can start. It may be wrong about a file
         that is deleted or damaged at this moment: that is downloaded by the thread that asked."""
         run = tracked.ordered
+        if run["secrets"]:
+            return True
         if run["resumes"]:
             earlier = self._context.registry.get(run["resumes"])
             if _restore_outputs.needs_fetch(earlier):
@@ -275,6 +278,8 @@ class Starters:
             workspace.write_in_root(tracked.root, files, owner=uid)
         if run["secret"]:
             _token_file.write(tracked.root, run, tracked.id, self._context.link)
+        if run["secrets"]:
+            _secret_files.write(tracked.root, run, tracked.id, channel)
         launch = preflight.complete(self._launch(tracked, python, tree), run)
         write_order(tracked, launch)
         return launch
@@ -370,6 +375,7 @@ class Starters:
             "root": str(tracked.root),
             "command": run["command"],
             "env": env if python is None else with_environment(env, python),
+            "secrets": {variable: name for name, variable in run["secrets"].items() if variable},
             "grace": run["grace"],
             "max_seconds": run["max_seconds"],
             "cpu_request": run["cpu_request"],
@@ -545,6 +551,8 @@ def _own_directories(run: Run) -> list[str]:
         wanted.append(ROOT)
     if run["secret"]:
         wanted.append(_token_file.DIRECTORY)
+    if run["secrets"]:
+        wanted.append(_secret_files.DIRECTORY)
     return [*wanted, workspace.TEMPORARY] if needed else wanted
 
 
@@ -565,4 +573,6 @@ def _environment(run: Run, tracked: Tracked) -> dict[str, str]:
     )
     if run["secret"]:
         env[_token_file.VARIABLE] = f"{tracked.path(_token_file.DIRECTORY)}/{_token_file.FILE}"
+    if run["secrets"]:
+        env[_secret_files.VARIABLE] = tracked.path(_secret_files.DIRECTORY)
     return with_root(env, tracked.path(ROOT)) if run["private_root"] else env

@@ -17,7 +17,7 @@ import ctypes
 import os
 from contextlib import suppress
 
-from paddlecloud.agent.replica.records import ROOT, STACKS, TOKEN, WORK
+from paddlecloud.agent.replica.records import ROOT, SECRETS, STACKS, TOKEN, WORK
 from paddlecloud.agent.sandbox._mounts import (
     ATTR_NODEV,
     ATTR_NOSUID,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 TEMPORARY = "tmp"
-OWN = (WORK, "mount", "output", "log", TEMPORARY, "home", ROOT, STACKS, TOKEN)
+OWN = (WORK, "mount", "output", "log", TEMPORARY, "home", ROOT, STACKS, TOKEN, SECRETS)
 """The directories of a replica that are visible and writable."""
 NOTHING: Mapping[str, bool] = {}
 _SHARED_TEMPORARY = ("/tmp", "/var/tmp")

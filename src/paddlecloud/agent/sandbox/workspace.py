@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from paddlecloud.agent.replica.records import ROOT, TOKEN
+from paddlecloud.agent.replica.records import ROOT, SECRETS, TOKEN
 from paddlecloud.agent.sandbox import hardlinks, overlay
 from paddlecloud.model.errors import Invalid, PaddleCloudError, Refused
 from paddlecloud.model.files.snapshot import EntryKind
@@ -39,7 +39,7 @@ LOG = "log"
 VIEWS = overlay.VIEWS
 TEMPORARY = "tmp"
 HOME = "home"
-DISPOSABLE = (*VIEWS, TEMPORARY, HOME, ROOT, TOKEN, overlay.DIRECTORY)
+DISPOSABLE = (*VIEWS, TEMPORARY, HOME, ROOT, TOKEN, SECRETS, overlay.DIRECTORY)
 """Not needed any more when the replica is over."""
 _FICLONE = 0x4004_9409
 _SMALL = 256 * 1024

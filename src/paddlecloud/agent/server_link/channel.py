@@ -31,6 +31,7 @@ from paddlecloud.model.errors import (
     ConfigError,
     Internal,
     PaddleCloudError,
+    Refused,
     Retry,
     Unauthenticated,
     Unreachable,
@@ -200,6 +201,7 @@ class Channel:
         self.endpoint: Endpoint | None = None
         """The address of the last connection."""
         self._route = OWN
+        self._is_confidential = False
         self.boot = ""
         """The boot id of the server in its last response."""
 
@@ -214,6 +216,15 @@ class Channel:
         """Call a route that takes and returns JSON."""
         data = b"" if body is None else json.dumps(body).encode()
         return self.parsed(self.call(method, path, data, query, timeout=timeout))
+
+    def confidential(self, path: str) -> dict[str, Any]:
+        """The response of a route that returns secrets; Refused before the request if it would
+        travel unencrypted between machines."""
+        self._is_confidential = True
+        try:
+            return self.json("GET", path)
+        finally:
+            self._is_confidential = False
 
     def parsed(self, answer: bytes) -> dict[str, Any]:
         """The JSON object of a response; one that is no JSON is not from our server."""
@@ -266,6 +277,9 @@ class Channel:
     ) -> bytes:
         try:
             connection = self._connected()
+            assert self.endpoint is not None
+            if self._is_confidential and not self.endpoint.is_confidential:
+                raise Refused("secrets_plain", url=self.endpoint.url)
             target = target_of(path, query)
             headers = self._headers(connection, method, target, body)
             content: bytes | memoryview | IO[bytes]

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         stacks: bool
         pserver_mode: bool
         secret: str
+        secrets: dict[str, str]
         patience: float | None
         store_patience: float | None
 
@@ -61,6 +62,7 @@ DEFAULTS: Mapping[str, Any] = {
     "stacks": False,
     "pserver_mode": False,
     "secret": "",
+    "secrets": {},
     "patience": None,
     "store_patience": None,
 }

@@ -15,7 +15,7 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from paddlecloud.agent.replica.records import MARKER, ROOT, WORK
+from paddlecloud.agent.replica.records import MARKER, ROOT, SECRETS, WORK
 from paddlecloud.agent.sandbox import cgroups, isolation, overlay, rootfs, seccomp
 from paddlecloud.agent.supervisor import processes
 
@@ -87,7 +87,7 @@ def _start_by_posix_spawn(root: Path, launch: Launch, *, null: int, log: int) ->
         pid = os.posix_spawn(
             "/bin/sh",
             ["/bin/sh", "-c", launch["command"]],
-            _environment(launch),
+            environment(launch),
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, null, 0),
                 (os.POSIX_SPAWN_DUP2, log, 1),
@@ -186,7 +186,7 @@ def _exec_command(
             _check_pserver(launch, report)
         step = "command"
         default_signals()
-        os.execve("/bin/sh", ["/bin/sh", "-c", launch["command"]], _environment(launch))
+        os.execve("/bin/sh", ["/bin/sh", "-c", launch["command"]], environment(launch))
     except OSError as error:
         _report(report, message=f"{step}: {_words(error)}", errno=error.errno)
     except ValueError as error:
@@ -223,8 +223,13 @@ def default_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 
-def _environment(launch: Launch) -> dict[str, str]:
-    return {**launch["env"], MARKER: launch["replica_id"]}
+def environment(launch: Launch) -> dict[str, str]:
+    """The variables of a replica; those with secrets are read now, and stored nowhere else."""
+    env = {**launch["env"], MARKER: launch["replica_id"]}
+    for variable, name in (launch.get("secrets") or {}).items():
+        with open(f"{launch['root']}/{SECRETS}/{name}", "rb") as file:  # noqa: PTH123 - as above
+            env[variable] = os.fsdecode(file.read())
+    return env
 
 
 def _words(error: OSError) -> str:

@@ -53,8 +53,13 @@ def _show_environment(out: Output, job: Mapping[str, Any]) -> None:
     pairs = [f"{name}={visible(text)}" for name, text in sorted(job["env"].items())]
     packages = [line.strip() for line in job["requirements"].split("\n")]
     packages = [visible(line) for line in packages if line and not line.startswith("#")]
-    parts = (("dry_env", pairs), ("dry_inherited", job["inherited_env"]))
-    for code, names in (*parts, ("dry_requirements", packages)):
+    parts = (
+        ("dry_env", pairs),
+        ("dry_inherited", job["inherited_env"]),
+        ("dry_secrets", job["secrets"]),
+        ("dry_requirements", packages),
+    )
+    for code, names in parts:
         if names:
             out.line(out.text(code, names=_first(names)))
 

@@ -183,6 +183,7 @@ _METAVARS = {
     "number": "N",
     "size": "SIZE",
     "env": "KEY=VALUE",
+    "secrets": "NAME[=VARIABLE]",
     "path": "DIRECTORY",
     "requirements": "FILE",
     "text": "TEXT",

@@ -68,7 +68,7 @@ def keys_for(client: Client, bos_url: object) -> dict[str, str]:
     if not found["bos_access_key"] or not found["bos_secret_key"]:
         raise Refused("private_store_no_keys", bos_url=str(bos_url), path=client.config.save_path)
     endpoint = client.transport.endpoint
-    if not endpoint.tls and not _is_here(endpoint.host):
+    if not endpoint.is_confidential:
         raise Refused("private_keys_plain", url=endpoint.url)
     return found
 
@@ -119,13 +119,6 @@ def _report_losses(scan: Scan, note: Note) -> None:
 def _above(path: str) -> list[str]:
     names = path.split("/")
     return ["/".join(names[:depth]) for depth in range(1, len(names))]
-
-
-def _is_here(host: str) -> bool:
-    """Whether this is an address of the machine itself, and not a name that resembles one."""
-    numbers = host.split(".")
-    is_address = len(numbers) == 4 and all(map(str.isdigit, numbers))
-    return host in ("localhost", "::1") or (is_address and numbers[0] == "127")
 
 
 def _is_there(sending: Sending, known: tuple[int, str] | None) -> bool:

@@ -151,6 +151,9 @@ class JobSpec:
     directory: str = ""
     """Name of the submitted directory, shown in bos_url."""
     env: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    """Names of its owner's secrets, each with the variable that holds it too, or an empty text. The
+    values are read when a replica starts."""
     inherited_env: Mapping[str, str] = field(default_factory=dict)
     """PATH and similar variables of the submitter; used by a pool that belongs to the submitter."""
     description: str = ""

@@ -92,6 +92,9 @@ RESERVED_NAMES = frozenset(
     }
 )
 """Variables that the platform sets, and two that switch Paddle's launcher to PSERVER mode."""
+MAX_SECRET_BYTES = 64 * 1024
+MAX_SECRET_NAME = 64
+MAX_SECRETS_OF_JOB = 32
 RESERVED_PREFIXES = ("PADDLECLOUD_", "PADDLE_CLOUD_", "PADDLE_INIT_")
 
 
@@ -267,6 +270,49 @@ def _check_env(parameter: Parameter, value: object) -> dict[str, str]:
     return check_env(value)
 
 
+def check_secret_name(name: str) -> str:
+    """The name of a secret, which is also the name of its file."""
+    letters = name.replace("_", "a").replace("-", "a").replace(".", "a")
+    plain = letters.isascii() and letters.isalnum() and not name.startswith((".", "-"))
+    if not plain or len(name) > MAX_SECRET_NAME:
+        raise Invalid("secret_name", name=shown(name), limit=MAX_SECRET_NAME)
+    return name
+
+
+def check_secrets(value: object) -> dict[str, str]:
+    """The variable (or an empty text) by the name of each secret, from a mapping, a NAME or
+    NAME=VARIABLE text, or a sequence of such texts."""
+    if isinstance(value, dict):
+        pairs = [(_text("secret", name), env) for name, env in value.items()]
+    else:
+        rows = value if isinstance(value, (list, tuple)) else [value]
+        texts = [_text("secret", row).partition("=") for row in rows]
+        for name, equals, env in texts:
+            if equals and not env:
+                raise Invalid("env_name", name=shown(f"{name}="))
+        pairs = [(name, env) for name, _, env in texts]
+    found: dict[str, str] = {}
+    for name, env in pairs:
+        variable = _text("secret", env or "").strip()
+        check_secret_name(name.strip())
+        if name.strip() in found:
+            raise Invalid("secret_twice", name=shown(name))
+        if variable:
+            ours = variable in RESERVED_NAMES or variable.startswith(RESERVED_PREFIXES)
+            _check_variable(variable, "", reserved=ours)
+            if variable in found.values():
+                raise Invalid("secret_variable_twice", variable=variable)
+        found[name.strip()] = variable
+    if len(found) > MAX_SECRETS_OF_JOB:
+        raise Invalid("secrets_of_job", count=len(found), limit=MAX_SECRETS_OF_JOB)
+    return found
+
+
+def _check_secrets(parameter: Parameter, value: object) -> dict[str, str]:
+    del parameter
+    return check_secrets(value)
+
+
 def check_git(parameter: Parameter, value: object) -> dict[str, str]:
     """A few short values about a git repository."""
     found = value if isinstance(value, dict) else {"": ""}
@@ -376,6 +422,7 @@ CHECKERS: dict[str, Callable[[Parameter, object], object]] = {
     "duration": _check_duration,
     "size": _check_size,
     "env": _check_env,
+    "secrets": _check_secrets,
     "bos_url": _check_bos_url,
     "path": _check_path,
     "requirements": _check_requirements,

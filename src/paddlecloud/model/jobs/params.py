@@ -45,8 +45,8 @@ class Parameter:
     ) -> None:
         self.name = name
         self.kind = kind
-        """name, text, flag, choice, integer, codes, priority, number, duration, size, env, bos_url,
-        requirements or path."""
+        """name, text, flag, choice, integer, codes, priority, number, duration, size, env, secrets,
+        bos_url, requirements or path."""
         self.default = default
         """None: nothing is assumed (start_cmd: it has to be given)."""
         self.choices = choices
@@ -60,7 +60,7 @@ class Parameter:
 
     @property
     def repeatable(self) -> bool:
-        return self.kind == "env"
+        return self.kind in ("env", "secrets")
 
 
 PARAMETERS = (
@@ -85,6 +85,7 @@ PARAMETERS = (
     Parameter("pserver_cpu", "number", low=0.01, high=1024),
     Parameter("pserver_memory", "size"),
     Parameter("env", "env"),
+    Parameter("secret", "secrets"),
     Parameter("requirements", "requirements", "", high=MAX_REQUIREMENTS_BYTES),
     Parameter("description", "text", "", high=MAX_DESCRIPTION),
     Parameter("max_retries", "integer", 0, low=0, high=100),
@@ -128,7 +129,7 @@ def directory_of(raw: Mapping[str, object]) -> str | None:
 
 def check_wire(wire: Mapping[str, object]) -> dict[str, object]:
     """The same wire spec with every rule checked and every default filled in, or Invalid."""
-    values: dict[str, object] = {**_WIRE_DEFAULTS, "env": {}, "inherited_env": {}}
+    values: dict[str, object] = {**_WIRE_DEFAULTS, "env": {}, "inherited_env": {}, "secret": {}}
     for name, value in wire.items():
         if name not in _WIRE:
             raise _unknown(str(name), _WIRE)
@@ -176,7 +177,7 @@ def _value(parameter: Parameter, given: Mapping[str, object]) -> object:
         return CHECKERS[parameter.kind](parameter, given[parameter.name])
     if parameter.required:
         raise Invalid("param_missing", name=parameter.name)
-    return {} if parameter.kind == "env" else parameter.default
+    return {} if parameter.repeatable else parameter.default
 
 
 def _check_together(values: Mapping[str, object], *, has_files: bool) -> None:
@@ -192,8 +193,18 @@ def _check_together(values: Mapping[str, object], *, has_files: bool) -> None:
         raise Invalid("gpu_job_without_gpu")
     if values["retry_exit_codes"] and not values["max_retries"]:
         raise Invalid("retry_codes_unused", value=values["retry_exit_codes"])
+    _check_variables(values)
     _check_instances(values)
     _check_pservers(values)
+
+
+def _check_variables(values: Mapping[str, object]) -> None:
+    """No variable is both given and a secret."""
+    env, secrets = values["env"], values["secret"]
+    if isinstance(env, dict) and isinstance(secrets, dict):
+        both = [variable for variable in secrets.values() if variable in env]
+        if both:
+            raise Invalid("secret_variable_given", variable=both[0])
 
 
 def _start_with_most(values: dict[str, object], given: Mapping[str, object]) -> None:

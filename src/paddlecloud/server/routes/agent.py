@@ -30,11 +30,13 @@ from paddlecloud.server.schemas.agent import (
     PollAnswer,
     PollRequest,
     ReplicaQuery,
+    ReplicaSecrets,
     ReportAnswer,
     UploadAnswer,
     UploadQuery,
 )
 from paddlecloud.server.schemas.transfer import ContentQuery
+from paddlecloud.server.services.accounts import secrets
 from paddlecloud.server.services.agents import assignment, join, orders, reports
 from paddlecloud.server.services.files import job_files, outputs
 from paddlecloud.server.services.transfer import agent_inputs
@@ -111,6 +113,16 @@ async def outputs_before(deps: Deps, call: Call, _request: Request) -> OutputsAn
 async def output_before(deps: Deps, call: Call, _request: Request) -> Response:
     """One of these files, followed by its sha256, which is not known before it was read."""
     return await _in_store_thread(deps, call, call.path["replica"], _output_before)
+
+
+@router.get(
+    "/api/v1/agent/replicas/{replica}/secrets",
+    "The secrets that its job names",
+    access=Access.AGENT,
+)
+def replica_secrets(deps: Deps, call: Call) -> ReplicaSecrets:
+    job = assignment.live(deps, call.caller.node, call.path["replica"]).job
+    return ReplicaSecrets(secrets=dict(secrets.values_of(deps, job)))
 
 
 async def _in_store_thread(deps: Deps, call: Call, replica: str, work: Work[T]) -> T:

@@ -53,6 +53,25 @@ class TokenView(Answer, frozen=True, kw_only=True):
     revoked_at: str | None
 
 
+class SecretRequest(Request, frozen=True, kw_only=True):
+    value: Annotated[str, Meta(max_length=128 * 1024)]
+    """In base64; at most 64 KiB before."""
+
+
+class SecretView(Answer, frozen=True, kw_only=True):
+    name: str
+    created_at: str
+    updated_at: str
+
+
+class SecretsAnswer(Answer, frozen=True, kw_only=True):
+    secrets: list[SecretView]
+
+
+class DeletedSecret(Answer, frozen=True, kw_only=True):
+    name: str
+
+
 class NewToken(Answer, frozen=True, kw_only=True):
     """The only answer that ever holds a secret key."""
 

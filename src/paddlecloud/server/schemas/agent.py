@@ -105,11 +105,19 @@ class RunOrder(Answer, frozen=True, kw_only=True):
     """Its PaddlePaddle must support parameter servers; the agent checks that before the start."""
     secret: str = ""
     """The secret key of the replica itself, whose access key is its name."""
+    secrets: dict[str, str] = {}
+    """Names of secrets that the agent fetches before the start, each with its variable, or an empty
+    text."""
     bucket_timeout: float | None = field(default=None, name="patience")
     """Seconds after which outputs are given up that the owner's bucket does not accept; None: they
     go to the server's store."""
     store_timeout: float | None = field(default=None, name="store_patience")
     """The same for the server's store; legacy agents would apply the other one to a bucket."""
+
+
+class ReplicaSecrets(Answer, frozen=True, kw_only=True):
+    secrets: dict[str, str]
+    """Values in base64, by name."""
 
 
 class Order(Answer, frozen=True, kw_only=True):

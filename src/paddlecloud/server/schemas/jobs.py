@@ -25,6 +25,8 @@ class SpecRequest(Request, frozen=True, kw_only=True):
     snapshot: str | None = None
     directory: str = ""
     env: dict[str, str] = {}
+    secret: dict[str, str] | UnsetType = UNSET
+    """Names of secrets, each with the variable that it is also given as, or an empty text."""
     inherited_env: dict[str, str] = {}
     description: str = ""
     max_retries: int = 0
@@ -166,6 +168,8 @@ class JobView(Answer, frozen=True, kw_only=True):
     created_at: str
     started_at: str | None
     finished_at: str | None
+    secrets: list[str] = []
+    """As --secret takes them: NAME, or NAME=VARIABLE; never a value."""
     advice: list[str] = []
     """Advice for the next submit, such as less memory."""
     tasks: list[TasksView] = []

@@ -259,6 +259,7 @@ def _run_order(deps: Deps, assigned: Assigned, uids: _Uids) -> RunOrder:
         stacks=spec.hang_timeout is not None,
         pserver_mode=spec.distribute_mode is DistributeMode.PSERVER,
         secret=secret_of(deps.server_key, replica.id),
+        secrets=dict(spec.secrets),
     )
 
 

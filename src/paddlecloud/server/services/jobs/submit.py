@@ -33,7 +33,7 @@ from paddlecloud.server.schemas.jobs import (
     ValidateAnswer,
 )
 from paddlecloud.server.schemas.transfer import PrivateFilesAnswer
-from paddlecloud.server.services.accounts import quota
+from paddlecloud.server.services.accounts import quota, secrets
 from paddlecloud.server.services.jobs import _git_diff as git_diff
 from paddlecloud.server.services.jobs import views
 from paddlecloud.server.services.placement import isolation
@@ -96,6 +96,7 @@ def _validate(deps: Deps, owner: str, request: SubmitRequest, lang: str) -> Vali
 
     def check(tx: Tx) -> bool:
         quota.check_submit(tx, deps, owner, spec)
+        secrets.check_submit(tx, owner, spec)
         _check_storage(tx, owner, spec)
         return bool(spec.snapshot) and snapshots.last_use(tx, owner, str(spec.snapshot)) is not None
 
@@ -155,6 +156,7 @@ def accept(tx: Tx, deps: Deps, owner: str, request: SubmitRequest, spec: JobSpec
         return Accepted(job=earlier)
     now = deps.clock()
     plan = quota.check_submit(tx, deps, owner, spec)
+    secrets.check_submit(tx, owner, spec)
     if spec.snapshot is not None and not snapshots.touch(tx, owner, spec.snapshot, now):
         raise SnapshotMissing("snapshot_missing", snapshot=spec.snapshot)
     _check_storage(tx, owner, spec)

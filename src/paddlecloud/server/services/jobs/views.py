@@ -128,6 +128,7 @@ def _view(
         snapshot=spec.snapshot,
         resources={"cpu": first.cpu, "memory": first.memory, "gpu": first.gpu},
         env=dict(spec.env),
+        secrets=[f"{name}={variable}".rstrip("=") for name, variable in spec.secrets.items()],
         created_at=iso(job.created_at),
         started_at=iso(job.started_at) if job.started_at else None,
         finished_at=iso(job.finished_at) if job.finished_at else None,
