@@ -373,8 +373,9 @@ class Client:
         if not endpoint.is_confidential:
             raise Refused("secrets_plain", url=endpoint.url)
         data = value.encode() if isinstance(value, str) else bytes(value)
-        path, body = f"/secrets/{quote(_secret(name))}", {"value": b64encode(data).decode()}
-        return self.transport.post(path, body, schema=response_schemas.SECRET, idempotent=True)
+        body = {"name": _secret(name), "value": b64encode(data).decode()}
+        schema = response_schemas.SECRET
+        return self.transport.post("/secrets", body, schema=schema, idempotent=True)
 
     def list_secrets(self) -> list[dict[str, Any]]:
         """Your secrets by name: `name`, `created_at`, `updated_at`; never values."""

@@ -14,7 +14,7 @@ import pytest
 from paddlecloud.agent.config import AgentConfig
 from paddlecloud.agent.replica import _token_file
 from paddlecloud.agent.replica.inspect import request_stop
-from paddlecloud.agent.replica.records import ROOT, STACKS, TOKEN, ExitRecord
+from paddlecloud.agent.replica.records import ROOT, SECRETS, STACKS, TOKEN, ExitRecord
 from paddlecloud.agent.sandbox import isolation, workspace
 from paddlecloud.agent.server_link.channel import Link
 from paddlecloud.agent.supervisor import processes
@@ -69,7 +69,8 @@ def has_capability(number: int) -> bool:
 
 def test_the_directories_of_a_view_are_those_that_are_laid_out() -> None:
     laid_out = (workspace.WORK, workspace.MOUNT, workspace.OUTPUT, workspace.LOG)
-    assert (*laid_out, workspace.TEMPORARY, workspace.HOME, ROOT, STACKS, TOKEN) == isolation.OWN
+    own = (workspace.TEMPORARY, workspace.HOME, ROOT, STACKS, TOKEN, SECRETS)
+    assert (*laid_out, *own) == isolation.OWN
 
 
 @able
@@ -112,7 +113,7 @@ def test_it_does_not_see_records_or_replicas(bench: Bench) -> None:
     for launch in bench.launches:
         running(Path(launch["root"]))
     text, _ = run(bench, "ls ..; ls ../..")
-    own = sorted(set(isolation.OWN) - {ROOT, STACKS, TOKEN})
+    own = sorted(set(isolation.OWN) - {ROOT, STACKS, TOKEN, SECRETS})
     assert text.split() == [*own, Path(bench.launches[-1]["root"]).name]
     request_stop(Path(bench.launches[0]["root"]), grace=0.0, now=0.0)
 

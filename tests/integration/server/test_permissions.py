@@ -39,7 +39,7 @@ PEOPLE = (
 )  # fmt: skip
 MACHINES = {"agent": "agent", "worker": "job", "strange_worker": "job"}
 """Who is no person, and what such a one may call."""
-UNKNOWN = {"job_id": "job-" + "0" * 32, "ak": "0" * 32, "sha256": "f" * 64}
+UNKNOWN = {"job_id": "job-" + "0" * 32, "ak": "0" * 32, "sha256": "f" * 64, "secret": "none"}
 ENDS_THINGS = ("/kill", "/revoke", "/gc", "/delete")
 
 
@@ -110,6 +110,7 @@ def one_site(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     people["strange_worker"] = worker_of(world, another)
     spare = world.caller("owner")
     command = world.user.post(f"/api/v1/jobs/{job_id}/commands", {"argv": ["true"]})
+    world.user.post("/api/v1/secrets", {"name": "wandb", "value": "eA=="})
     world.deps.db.write(lambda tx: _arrange(tx, world, people))
     things = {
         "job_id": job_id,
@@ -123,6 +124,7 @@ def one_site(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         "replica": order["replica"],
         "area": "output",
         "name": "train",
+        "secret": "wandb",
     }
     yield Site(world=world, people=people, things=things, order=order)
     world.close()
@@ -217,7 +219,11 @@ def worker_of(world: World, order: dict[str, Any]) -> SignedCaller:
 
 def is_hidden(reply: Reply) -> bool:
     """Whether it says that the job or the key does not exist."""
-    return reply.status == 404 and reply.code in ("job_unknown", "token_unknown")
+    return reply.status == 404 and reply.code in (
+        "job_unknown",
+        "token_unknown",
+        "secret_unknown",
+    )
 
 
 def said(reply: Reply, name: str) -> str:
@@ -242,6 +248,7 @@ def _arrange(tx: Tx, world: World, people: dict[str, SignedCaller]) -> None:
 
 _WORDS: dict[str, object] = {
     "email": "ann@example.com", "user_id": "newcomer", "agent": "node-0", "digest": "0" * 64,
+    "value": "eA==",
 }  # fmt: skip
 
 

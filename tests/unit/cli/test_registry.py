@@ -23,6 +23,7 @@ def test_the_commands_of_the_product_are_there() -> None:
         "submit_job", "query_job", "list_jobs", "logs", "top", "exec", "get_files", "kill_job",
         "delete_job", "rerun", "diff", "plsc",
         "gen_token", "token list", "token create", "token revoke",
+        "secret set", "secret list", "secret rm",
         "notifications show", "notifications set", "notifications test", "quota",
         "doctor", "config show", "server start", "server run", "server check", "server stop",
         "server status", "server logs", "machine join", "machine status", "machine leave",

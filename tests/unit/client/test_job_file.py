@@ -102,3 +102,10 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
             "job_file_unreadable",
             str(path),
         )
+
+
+def test_secrets_are_a_list_or_a_table_and_are_combined(tmp_path: Path) -> None:
+    listed = a_file(tmp_path, 'secret = ["a", "b=B"]')
+    assert merged(listed, {"secret": ["b=C", "d"]})["secret"] == {"a": "", "b": "C", "d": ""}
+    table = a_file(tmp_path, '[secret]\na = ""\nb = "B"')
+    assert merged(table, {})["secret"] == {"a": "", "b": "B"}

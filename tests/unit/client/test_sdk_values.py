@@ -9,7 +9,7 @@ import pytest
 
 from paddlecloud import Client
 from paddlecloud.messages import LANGUAGES
-from paddlecloud.model.errors import Invalid
+from paddlecloud.model.errors import Invalid, Refused
 from tests.unit.client.fake_server import FakeServer, ok
 
 JOB = "job-" + "1" * 32
@@ -63,3 +63,21 @@ def test_a_job_file_may_be_named(server: FakeServer, client: Client, tmp_path: P
     assert refused(client.submit_job, job_file=tmp_path / "job.toml") == "files_missing"
     assert refused(client.submit_job, job_file=tmp_path / "none.toml") == "job_file_unreadable"
     assert server.seen == []
+
+
+def test_a_secret_does_not_travel_in_the_clear() -> None:
+    with (
+        Client(host="http://cloud.example", ak="a", sk="b") as client,
+        pytest.raises(Refused) as caught,
+    ):
+        client.set_secret("wandb", "value")
+    assert caught.value.code == "secrets_plain"
+
+
+def test_secrets_are_sent_in_base64(server: FakeServer, client: Client) -> None:
+    server.routes["POST /api/v1/secrets"] = [ok({"name": "wandb"})] * 2
+    for value in ("值", "值".encode()):
+        client.set_secret("wandb", value)
+    assert [seen.json for seen in server.seen] == [{"name": "wandb", "value": "5YC8"}] * 2
+    assert refused(client.set_secret, "a/b", "x") == "secret_name"
+    assert refused(client.delete_secret, "..") == "secret_name"

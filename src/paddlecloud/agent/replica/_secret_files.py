@@ -1,16 +1,18 @@
 """Writes the secrets of a replica into files that only its own processes can read.
 
 The values are fetched when the replica starts and are written nowhere else: neither orders nor
-records have them. The files are deleted with the workspace.
+records have them. The files are deleted when the replica is over, before the rest of it.
 """
 
 from __future__ import annotations
 
 import base64
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from paddlecloud.agent.replica.records import SECRETS
+from paddlecloud.agent.sandbox import workspace
 from paddlecloud.model.jobs.param_checks import check_secret_name
 from paddlecloud.model.protocol.bce_auth import quote
 
@@ -23,6 +25,12 @@ if TYPE_CHECKING:
 DIRECTORY = SECRETS
 VARIABLE = "PADDLECLOUD_SECRETS"
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+def remove(root: Path) -> None:
+    """Delete the files of a replica that is over."""
+    with suppress(OSError):  # then they are deleted with the workspace
+        workspace.remove(f"{root}/{DIRECTORY}")
 
 
 def write(root: Path, run: Run, replica: str, channel: Channel) -> None:

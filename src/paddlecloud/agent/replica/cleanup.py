@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from paddlecloud.agent.outputs import unsent
-from paddlecloud.agent.replica import inspect, notices
+from paddlecloud.agent.replica import _secret_files, inspect, notices
 from paddlecloud.agent.sandbox import tmpdir, workspace
 
 if TYPE_CHECKING:
@@ -141,6 +141,7 @@ class Cleanup:
             self._context.log.warning(text, tracked.id)
         tracked.held = None
         tracked.all_ended = reaped.all_ended
+        _secret_files.remove(tracked.root)
         tracked.end(None)
         self._shippers.finish(tracked)
         self._context.wake_reporter()

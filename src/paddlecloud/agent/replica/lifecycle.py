@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from paddlecloud.agent.outputs import unsent
 from paddlecloud.agent.registry import Stage, StopRequest, Tracked, read_order
-from paddlecloud.agent.replica import inspect, records
+from paddlecloud.agent.replica import _secret_files, inspect, records
 from paddlecloud.agent.replica.inspect import Phase
 from paddlecloud.agent.replica.start import request_stop
 from paddlecloud.agent.sandbox.tmpdir import spread
@@ -211,6 +211,7 @@ class Lifecycle:
         elif observed.phase is Phase.EXITED:
             run = {} if tracked.started else records.read(tracked.path(records.RUN)) or {}
             self._started(tracked, run.get("pid"), run.get("started_at"), now)
+            _secret_files.remove(tracked.root)
             tracked.end(observed.exit)
             self._shippers.finish(tracked)
         elif observed.phase is Phase.LOST:

@@ -519,6 +519,7 @@ class Starters:
         with suppress(OSError):
             if tracked.root.is_dir():
                 records.write(tracked.root / records.EXIT, ended)
+        _secret_files.remove(tracked.root)
         tracked.held = None
         tracked.shipped = True
         tracked.end(ended)

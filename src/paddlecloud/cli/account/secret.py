@@ -81,7 +81,7 @@ COMMANDS = (
         options=(_NAME,),
         examples=(
             "paddlecloud secret set wandb",
-            "paddlecloud secret set deploy_key < ~/.ssh/id_ed25519",
+            "cat ~/.ssh/id_ed25519 | paddlecloud secret set deploy_key",
         ),
     ),
     Command(

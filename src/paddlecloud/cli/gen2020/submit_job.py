@@ -223,7 +223,10 @@ DRY_RUN = Option(
 GROUPS = (
     (
         ("Usual options", "常用参数"),
-        ("files", "start_cmd", "job_name", "watch_mode", "env", "requirements", "dry_run"),
+        (
+            "files", "start_cmd", "job_name", "watch_mode", "env", "secret", "requirements",
+            "job_file", "dry_run",
+        ),
     ),
     (
         ("Resources", "资源"),

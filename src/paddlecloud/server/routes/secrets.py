@@ -20,13 +20,11 @@ def listed(deps: Deps, call: Call) -> SecretsAnswer:
     return secrets.list_secrets(deps, call.caller.user_id)
 
 
-@router.post(
-    "/api/v1/secrets/{name}", "Set a secret; its value is never returned", body=SecretRequest
-)
+@router.post("/api/v1/secrets", "Set a secret; its value is never returned", body=SecretRequest)
 def set_secret(deps: Deps, call: Call) -> SecretView:
-    return secrets.set_secret(deps, call.caller, call.path["name"], call.body)
+    return secrets.set_secret(deps, call.caller, call.body)
 
 
-@router.post("/api/v1/secrets/{name}/delete", "Delete a secret")
+@router.post("/api/v1/secrets/{secret}/delete", "Delete a secret")
 def delete(deps: Deps, call: Call) -> DeletedSecret:
-    return secrets.delete_secret(deps, call.caller, call.path["name"])
+    return secrets.delete_secret(deps, call.caller, call.path["secret"])

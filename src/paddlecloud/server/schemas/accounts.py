@@ -54,6 +54,7 @@ class TokenView(Answer, frozen=True, kw_only=True):
 
 
 class SecretRequest(Request, frozen=True, kw_only=True):
+    name: str
     value: Annotated[str, Meta(max_length=128 * 1024)]
     """In base64; at most 64 KiB before."""
 

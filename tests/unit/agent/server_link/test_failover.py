@@ -9,7 +9,7 @@ import pytest
 
 from paddlecloud.agent.config import AgentConfig, read_config, read_peers
 from paddlecloud.agent.server_link.channel import OWN, Link
-from paddlecloud.model.errors import Unreachable
+from paddlecloud.model.errors import Refused, Unreachable
 
 ONE, TWO = "http://10.0.0.1:8080", "https://cloud.example.com"
 
@@ -91,3 +91,13 @@ def test_without_any_address_nobody_is_asked(config: AgentConfig) -> None:
 
 def test_the_machine_is_said_to_have_what_its_server_says(config: AgentConfig) -> None:
     assert config.capacity == {"cpu": 2.5}
+
+
+def test_secrets_are_not_asked_for_over_plain_http_to_another_machine(config: AgentConfig) -> None:
+    link = Link(config)
+    link.set_peers([ONE])
+    link.lost(OWN)
+    with pytest.raises(Refused) as caught:
+        link.channel().confidential("/agent/replicas/r/secrets")
+    assert caught.value.code == "secrets_plain"
+    assert str(caught.value.params["url"]).startswith("http://10.0.0.1")

@@ -39,6 +39,7 @@ def test_two_parameters_are_enough() -> None:
         "pservers": None,
         "pserver_cpu": None,
         "pserver_memory": None,
+        "secret": {},
         "env": {},
         "requirements": "",
         "description": "",
@@ -268,7 +269,46 @@ def test_each_parameter_has_its_help_in_both_languages() -> None:
     for parameter in PARAMETERS:
         assert all(TEXTS[parameter.help])
     assert [p.name for p in PARAMETERS if p.required] == ["start_cmd"]
-    assert [p.name for p in PARAMETERS if p.repeatable] == ["env"]
+    assert [p.name for p in PARAMETERS if p.repeatable] == ["env", "secret"]
+
+
+@pytest.mark.parametrize(
+    ("given", "want"),
+    [
+        ("wandb", {"wandb": ""}),
+        (["wandb", "a.key=KEY"], {"wandb": "", "a.key": "KEY"}),
+        ({"wandb": None, "x": "X"}, {"wandb": "", "x": "X"}),
+        ([], {}),
+    ],
+)
+def test_secrets_are_named_as_a_list_or_a_table(given: object, want: dict[str, str]) -> None:
+    spec = parse_parameters({**PLAIN, "secret": given})
+    assert spec["secret"] == want
+    assert check_wire({**spec, "snapshot": SNAPSHOT})["secret"] == want
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ("a/b", "secret_name"),
+        ("..", "secret_name"),
+        ("", "secret_name"),
+        ("é", "secret_name"),
+        ("x" * 65, "secret_name"),
+        (["a", "a=B"], "secret_twice"),
+        (["a=X", "b=X"], "secret_variable_twice"),
+        ("a=", "env_name"),
+        ("a=1X", "env_name"),
+        ("a=JOB_ID", "env_reserved"),
+        ("a=EPOCHS", "secret_variable_given"),
+        ([f"s{number}" for number in range(33)], "secrets_of_job"),
+        (3.5j, "param_type"),
+    ],
+)
+def test_a_wrong_secret_is_refused(given: object, code: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        parse_parameters({**PLAIN, "env": {"EPOCHS": "1"}, "secret": given})
+    assert caught.value.code == code
 
 
 def test_the_documented_parameters_have_the_documented_order_and_defaults() -> None:

@@ -33,9 +33,9 @@ MAX_SECRETS = 100
 """Secrets of one user."""
 
 
-def set_secret(deps: Deps, caller: Caller, name: str, request: SecretRequest) -> SecretView:
+def set_secret(deps: Deps, caller: Caller, request: SecretRequest) -> SecretView:
     """Store a value under a name, in place of an earlier one."""
-    check_secret_name(name)
+    name = check_secret_name(request.name)
     try:
         value = base64.b64decode(request.value, validate=True)
     except (binascii.Error, ValueError):
