@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.agent.replica import _token_file
+from paddlecloud.agent.replica import _secret_files, _token_file
 from paddlecloud.client.config.resolve import resolve
 from paddlecloud.model.jobs.environment import environment, with_paths, with_root
 from paddlecloud.model.jobs.job import Role
@@ -78,7 +78,8 @@ def gangs() -> Iterator[dict[str, str]]:
 
 
 def test_the_table_of_variables_is_complete() -> None:
-    given = {name for env in gangs() for name in env} | {_token_file.VARIABLE}
+    given = {name for env in gangs() for name in env}
+    given |= {_token_file.VARIABLE, _secret_files.VARIABLE}
     assert told_variables() == given | set(INHERITED_NAMES)
 
 

@@ -8,15 +8,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from paddlecloud.agent.config import AgentConfig
-from paddlecloud.agent.replica import _token_file
+from paddlecloud.agent.replica import _secret_files, _token_file
 from paddlecloud.agent.replica.inspect import request_stop
 from paddlecloud.agent.replica.records import ROOT, SECRETS, STACKS, TOKEN, ExitRecord
 from paddlecloud.agent.sandbox import isolation, workspace
-from paddlecloud.agent.server_link.channel import Link
+from paddlecloud.agent.server_link.channel import Channel, Link
 from paddlecloud.agent.supervisor import processes
 from tests.integration.agent.replicas import Bench, ended, eventually, running
 from tests.unit.agent.runs import a_run
@@ -116,6 +117,33 @@ def test_it_does_not_see_records_or_replicas(bench: Bench) -> None:
     own = sorted(set(isolation.OWN) - {ROOT, STACKS, TOKEN, SECRETS})
     assert text.split() == [*own, Path(bench.launches[-1]["root"]).name]
     request_stop(Path(bench.launches[0]["root"]), grace=0.0, now=0.0)
+
+
+@able
+def test_it_reads_its_own_secrets_and_nobody_elses(bench: Bench) -> None:
+    class OneValue:
+        """A channel to a server that has one secret."""
+
+        def confidential(self, path: str) -> dict[str, dict[str, str]]:
+            return {"secrets": {"wandb": "dmFsdWU="}}
+
+    channel = cast("Channel", OneValue())
+    for uid in (BOB, ALICE):
+        launch = bench.order("cat ../secrets/wandb; echo; echo $KEY; ls ../../*/secrets", uid=uid)
+        launch["secrets"] = {"KEY": "wandb"}
+        root = Path(launch["root"])
+        (root / "work").rmdir()
+        own = (workspace.TEMPORARY, workspace.HOME, SECRETS)
+        workspace.WorkspaceBuilder().create(root, None, lambda *_: -1, own, owner=uid)
+        _secret_files.write(root, a_run(secrets={"wandb": "KEY"}, uid=uid), root.name, channel)
+        found = [(root / SECRETS).stat(), (root / SECRETS / "wandb").stat()]
+        assert [(each.st_mode & 0o777, each.st_uid) for each in found] == [
+            (0o700, uid),
+            (0o600, uid),
+        ]
+        bench.spawner.spawn(launch)
+        ended(root)
+        assert (root / "stdout.log").read_text().split() == ["value", "value", "wandb"]
 
 
 @able

@@ -60,6 +60,7 @@ class Site:
             "user_id": "somebody",
             "command_id": "0" * 32,
             "name": "train",
+            "secret": "wandb",
             "number": "1",
         }
         agent = route.access is Access.AGENT
@@ -117,6 +118,7 @@ _BODIES: dict[tuple[str, str], Callable[[Site], bytes]] = {
         b'{"spec": {"start_cmd": "x"}, "idempotency_key": "0123456789"}'
     ),
     ("POST", "/api/v1/snapshots"): lambda _: b'{"entries": []}',
+    ("POST", "/api/v1/secrets"): lambda _: b'{"name": "wandb", "value": "eA=="}',
     ("POST", "/api/v1/agent/replicas/{replica}/bundle"): lambda _: b'{"files": []}\n',
     ("POST", "/api/v1/agent/poll"): lambda site: (
         b'{"agent": "node-0", "boot": "b", "version": "0", "cursor": 99, "wait": 0,'
