@@ -50,7 +50,7 @@ class Endpoint:
 
     @property
     def is_confidential(self) -> bool:
-        """Whether nobody between can read what is sent: TLS, or an address of this machine, and not
+        """Whether no one in between can read what is sent: TLS, or an address of this machine, not
         a name that resembles one."""
         numbers = self.host.split(".")
         is_address = len(numbers) == 4 and all(map(str.isdigit, numbers))

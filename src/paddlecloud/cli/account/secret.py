@@ -1,4 +1,4 @@
-"""`secret …`: values that jobs need and nobody may read: passwords, keys of other services."""
+"""`secret …`: confidential values for jobs: passwords, keys of other services."""
 
 from __future__ import annotations
 
