@@ -5,11 +5,13 @@ A command that a person may copy (`paddlecloud logs -f last`) is kept on one lin
 
 from __future__ import annotations
 
+from paddlecloud.cli import registry
+
 _NOT_FIRST = "，。；：、！？）】」』》”’…"
 _NOT_LAST = "（【「『《“‘"
 _COMMAND = "paddlecloud"
 _ENDS = ";,.:)?`；，。：）？"
-_GROUPS = ("server", "config", "token", "notifications", "data", "admin", "user", "job", "help")
+_GROUPS = {"help", *(word for group in registry.GROUPS for word in group.split())}
 """Words of a command after which another one follows."""
 _WIDTHS: dict[str, int] = {}
 """Of texts that were measured: the cells of a table repeat."""

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from paddlecloud.cli.output import Output
     from paddlecloud.cli.parser import Args
 
-USER = Option("user", TEXT, ("id of the user", "用户 ID"), metavar="USER")
-AK = Option("ak", TEXT, ("the access key", "密钥的 ak"), metavar="AK")
+USER = Option("user", TEXT, ("id of the user", "用户 ID"), metavar="USER", required=True)
+AK = Option("ak", TEXT, ("the access key", "密钥的 ak"), metavar="AK", required=True)
 NAME = Option("name", TEXT, ("a name for the key", "密钥的名称"), default="", metavar="NAME")
 SCOPE = Option(
     "scope", TEXT, ("what the key may do", "密钥的权限"), default="full",

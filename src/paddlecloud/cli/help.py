@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from paddlecloud.cli.parser import Command, Option, Text
 
 _WORDS: dict[str, Text] = {
-    "usage": ("usage", "用法"),
+    "usage": ("usage: ", "用法："),
     "about": (
         "One command takes a directory of training code to a finished run and brings logs and "
         "models back.",
@@ -35,6 +35,8 @@ _WORDS: dict[str, Text] = {
 }
 #: Columns of the flags before their explanation; a longer flag has a line of its own.
 _FLAGS = 24
+#: Letters of the choices that are shown instead of a word for them.
+_FEW = 20
 #: No text is wider than this, however wide the terminal is.
 _WIDEST = 100
 _FIRST_EXAMPLE = 'paddlecloud submit_job --files=job --start_cmd="sh run.sh" --watch_mode=1'
@@ -43,7 +45,7 @@ _FIRST_EXAMPLE = 'paddlecloud submit_job --files=job --start_cmd="sh run.sh" --w
 def program(lang: str, columns: int = 80) -> str:
     """What `paddlecloud --help` prints: the commands of every day."""
     columns = min(columns, _WIDEST)
-    lines = [f"{_word('usage', lang)}: paddlecloud COMMAND [--key=value ...]", ""]
+    lines = [f"{_word('usage', lang)}paddlecloud COMMAND [--key=value ...]", ""]
     lines += wrap(_word("about", lang), columns)
     space = max(len(name) for _, names in registry.FIRST for name in names)
     for title, names in registry.FIRST:
@@ -58,7 +60,7 @@ def program(lang: str, columns: int = 80) -> str:
 def everything(lang: str, columns: int = 80) -> str:
     """What `paddlecloud help all` prints."""
     columns = min(columns, _WIDEST)
-    lines = [f"{_word('usage', lang)}: paddlecloud COMMAND [--key=value ...]"]
+    lines = [f"{_word('usage', lang)}paddlecloud COMMAND [--key=value ...]"]
     space = max(len(name) for _, table in registry.SECTIONS for name, _, _ in table)
     for title, table in registry.SECTIONS:
         lines += ["", pick(title, lang)]
@@ -71,7 +73,7 @@ def everything(lang: str, columns: int = 80) -> str:
 def group(name: str, lang: str, columns: int = 80) -> str:
     """What `paddlecloud GROUP --help` prints."""
     columns = min(columns, _WIDEST)
-    lines = [f"{_word('usage', lang)}: paddlecloud {name} COMMAND [--key=value ...]", ""]
+    lines = [f"{_word('usage', lang)}paddlecloud {name} COMMAND [--key=value ...]", ""]
     rows = [
         (full, text)
         for _, table in registry.SECTIONS
@@ -87,7 +89,7 @@ def group(name: str, lang: str, columns: int = 80) -> str:
 def command(described: Command, lang: str, columns: int = 80) -> str:
     """What `paddlecloud COMMAND --help` prints."""
     columns = min(columns, _WIDEST)
-    lines = wrap(f"{_word('usage', lang)}: {usage(described)}", columns, "    ")
+    lines = wrap(f"{_word('usage', lang)}{usage(described)}", columns, "    ")
     lines += ["", *wrap(pick(described.help, lang), columns)]
     for title, options in option_groups(described):
         lines += ["", pick(title, lang)]
@@ -134,13 +136,18 @@ def _example(example: str, columns: int) -> list[str]:
 
 def _shell_words(command_line: str) -> list[str]:
     """The words of a command line with their quotation marks."""
-    words, word = [], ""
+    words: list[str] = []
+    word = ""
     for part in command_line.split(" "):
         word = f"{word} {part}" if word else part
-        if word.count('"') % 2 == 0 and word.count("'") % 2 == 0:
+        if word.count('"') % 2 or word.count("'") % 2:
+            continue
+        if words and words[-1].startswith("-") and "=" not in words[-1] and word[0] != "-":
+            words[-1] += f" {word}"  # a flag and its value
+        else:
             words.append(word)
-            word = ""
-    return words + ([word] if word else [])
+        word = ""
+    return words
 
 
 def usage(described: Command) -> str:
@@ -152,9 +159,16 @@ def usage(described: Command) -> str:
 
 
 def spelling(option: Option) -> str:
-    """`-w, --worker=NAME`."""
+    """`-w, --worker=NAME`, `--scope=full|read`."""
     short = f"-{option.short}, " if option.short else ""
-    return short + option.flag + ("" if option.kind == "flag" else f"={option.metavar}")
+    return short + option.flag + ("" if option.kind == "flag" else f"={_metavar(option)}")
+
+
+def _metavar(option: Option) -> str:
+    """The choices themselves where they are few and nothing better is given."""
+    choices = "|".join(option.choices)
+    is_plain = option.metavar == option.name.upper()
+    return choices if choices and is_plain and len(choices) <= _FEW else option.metavar
 
 
 def explanation(option: Option, lang: str) -> str:
@@ -182,7 +196,7 @@ def pick(text: Text, lang: str) -> str:
 def _choices(option: Option, text: str) -> list[str]:
     """The values to list: none that the sentence names already, and one spelling of each."""
     choices = option.choices or option.offers
-    if "|" in option.metavar or all(choice in text for choice in choices):
+    if "|" in _metavar(option) or all(choice in text for choice in choices):
         return []
     return [
         choice for choice in choices if choice.replace(" ", "_") not in choices or " " not in choice

@@ -83,5 +83,9 @@ def test_help_names_defaults_and_choices() -> None:
     get_files = " ".join(cli_help.command(loaded("get_files"), "en").split())
     assert "a directory that does not exist yet (default: output/<job_id>)" in get_files
     option = next(o for o in loaded("data convert").options if o.default == "snappy")
-    assert "; one of none, snappy, gzip (default: snappy)" in cli_help.explanation(option, "en")
-    assert "（默认：snappy）；可选：none、snappy、gzip" in cli_help.explanation(option, "zh")
+    assert cli_help.spelling(option) == "--compressor=none|snappy|gzip"
+    assert cli_help.explanation(option, "en").endswith(" (default: snappy)")
+    assert cli_help.explanation(option, "zh").endswith("（默认：snappy）")
+    option = next(o for o in loaded("completion").options if o.name == "shell")
+    assert cli_help.explanation(option, "en").endswith("; one of bash, zsh, fish, powershell")
+    assert cli_help.explanation(option, "zh").endswith("；可选：bash、zsh、fish、powershell")

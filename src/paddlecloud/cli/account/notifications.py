@@ -78,7 +78,7 @@ COMMANDS = (
         "notifications set",
         choose,
         (
-            "Choose which events you are notified of, and how. What is not given stays as it is.",
+            "Choose which events you are notified of, and how. Other values stay as they are.",
             "设置要通知的事件和方式，未给出的保持不变。",
         ),
         options=(
@@ -92,13 +92,13 @@ COMMANDS = (
                 metavar="LIST", offers=EVENTS,
             ),
             Option(
-                "mail", BOOL, ("1: by mail to your address", "1：发送邮件到您的地址"),
+                "mail", BOOL, ("1 sends mail to your address", "1：发送邮件到您的地址"),
                 metavar="0|1",
             ),
             Option(
                 "webhook", TEXT,
                 (
-                    'POST to this https address; "" ends it',
+                    'POST to this https address; "" switches it off',
                     '以 POST 发送到该 https 地址；"" 表示取消',
                 ),
                 metavar="URL",

@@ -124,14 +124,14 @@ def _user(args: Args) -> str:
 
 
 _HISTORY = (
-    Option("history", FLAG, ("what was run, day by day", "按天显示使用记录")),
+    Option("history", FLAG, ("minutes and jobs of each day", "按天显示使用记录")),
     Option(
         "days", NUMBER,
-        ("with --history: so many days, up to 400", "与 --history 合用：天数，最多 400"),
+        ("number of days for --history, up to 400", "与 --history 合用：天数，最多 400"),
         shown_default=DAYS, metavar="N",
     ),
 )  # fmt: skip
-_USER = Option("user", TEXT, ("id of the user", "用户 ID"), metavar="USER_ID")
+_USER = Option("user", TEXT, ("id of the user", "用户 ID"), metavar="USER_ID", required=True)
 
 COMMANDS = (
     Command(
@@ -143,7 +143,7 @@ COMMANDS = (
         ),
         options=(
             Option(
-                "user", TEXT, ("another user's, for admins", "查看其他用户（仅管理员）"),
+                "user", TEXT, ("show another user (admins only)", "查看其他用户（仅管理员）"),
                 metavar="USER_ID",
             ),
             *_HISTORY,
@@ -162,21 +162,22 @@ COMMANDS = (
         "admin quota set",
         change,
         (
-            "Give a user another plan, or limits of their own beside it.",
+            "Give a user another plan, or single limits of their own.",
             "为用户更换套餐，或单独设置限额。",
         ),
         operand="user",
         options=(
             _USER,
             Option(
-                "plan", TEXT, ("a plan of the settings, or default", "配置中的套餐，或 default"),
+                "plan", TEXT, ("name of a plan, or default", "配置中的套餐，或 default"),
                 metavar="PLAN",
             ),
             Option(
                 "limit", LIST,
                 (
-                    "NAME=VALUE, again for more; unlimited: no limit; plan: the limit of the plan",
-                    "NAME=VALUE，可多次给出；unlimited 为不限，plan 为按套餐",
+                    "a limit of their own, may be repeated; unlimited removes a limit, plan "
+                    "returns to that of the plan",
+                    "单独设置的限额，可重复指定；unlimited 为不限，plan 为恢复套餐的限额",
                 ),
                 metavar="NAME=VALUE", offers=tuple(f"{name}=" for name in LIMITS),
             ),
@@ -189,7 +190,7 @@ COMMANDS = (
     Command(
         "admin quota plans",
         plans,
-        ("List the plans of the settings; * is the default.", "列出配置中的套餐，* 为默认套餐。"),
+        ("List the configured plans; * is the default.", "列出配置中的套餐，* 为默认套餐。"),
         examples=("paddlecloud admin quota plans",),
     ),
 )  # fmt: skip

@@ -41,7 +41,7 @@ COMMANDS = (
         "token list",
         list_tokens,
         (
-            "List your keys: name, scope, last use. Their secrets are shown nowhere.",
+            "List your keys: name, scope, last use. Secret keys are never shown.",
             "列出自己的密钥：名称、权限、最近使用时间，不显示 sk。",
         ),
         options=(Option("all", FLAG, ("revoked ones too", "包括已吊销的")),),
@@ -51,8 +51,8 @@ COMMANDS = (
         "token create",
         create,
         (
-            "Make another pair of keys, for another machine or a script. The secret is shown now "
-            "and never again.",
+            "Create another pair of keys, for another machine or a script. The secret key is shown "
+            "only once.",
             "为另一台机器或脚本新建一对密钥。sk 只显示这一次。",
         ),
         options=(NAME, SCOPE),
@@ -61,7 +61,7 @@ COMMANDS = (
     Command(
         "token revoke",
         revoke,
-        ("Make one of your keys useless, at once and for ever.", "立即永久吊销自己的一个密钥。"),
+        ("Revoke one of your keys, at once and for good.", "立即永久吊销自己的一个密钥。"),
         operand="ak",
         options=(AK,),
         examples=("paddlecloud token revoke 4f6f1e7ed2dc4d3c9d4f7f4e1f2a3b4c",),

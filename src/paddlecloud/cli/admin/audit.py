@@ -54,19 +54,22 @@ COMMANDS = (
         ),
         options=(
             Option(
-                "user", TEXT, ("by this user or about them", "由该用户执行或涉及该用户"),
+                "user", TEXT, ("only changes by or about this user", "由该用户执行或涉及该用户"),
                 metavar="USER",
             ),
             Option(
                 "since", TEXT,
-                ("since a date or time, or so long ago", "自某日期、时间或多久之前起"),
+                (
+                    "since a date, a time, or so long ago: 2026-01-31, 7d",
+                    "起始时间：日期、时间或多久之前，例 2026-01-31、7d",
+                ),
                 metavar="TIME",
             ),
             Option(
-                "limit", NUMBER, ("at most so many", "最多显示的条数"), default=100, short="n",
+                "limit", NUMBER, ("show at most N rows", "最多显示的条数"), default=100, short="n",
                 metavar="N",
             ),
-            Option("all", FLAG, ("every row, however many", "显示全部记录")),
+            Option("all", FLAG, ("show all rows", "显示全部记录")),
         ),
         examples=(
             "paddlecloud admin audit --since=7d",

@@ -27,7 +27,7 @@ COMMANDS = (
         "admin gc",
         collect,
         (
-            "Delete finished jobs and unused files that are past their keeping time, now.",
+            "Delete now what is past its retention time: finished jobs, unused files.",
             "立即清理超过保留时间的已结束任务和未使用的文件。",
         ),
         examples=("paddlecloud admin gc",),

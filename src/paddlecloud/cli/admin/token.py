@@ -44,19 +44,22 @@ COMMANDS = (
         "admin token list",
         list_tokens,
         (
-            "List keys, of one user or of all; their secrets are never shown.",
+            "List the keys of one user or of all; secret keys are never shown.",
             "列出密钥（全部或某个用户的），不显示 sk。",
         ),
         operand="user",
         words="[USER]",
-        options=(USER, Option("all", FLAG, ("revoked ones too", "包括已吊销的"))),
+        options=(
+            USER.but(required=False),
+            Option("all", FLAG, ("revoked ones too", "包括已吊销的")),
+        ),
         examples=("paddlecloud admin token list", "paddlecloud admin token list alice --all"),
     ),
     Command(
         "admin token create",
         create,
         (
-            "Make a pair of keys for a user. The secret is shown now and never again.",
+            "Create a pair of keys for a user. The secret key is shown only once.",
             "为用户新建一对密钥。sk 只显示这一次。",
         ),
         operand="user",
@@ -66,7 +69,7 @@ COMMANDS = (
     Command(
         "admin token revoke",
         revoke,
-        ("Revoke a key of any user, at once and for ever.", "立即永久吊销任何用户的密钥。"),
+        ("Revoke a key of any user, at once and for good.", "立即永久吊销任何用户的密钥。"),
         operand="ak",
         options=(AK,),
         examples=("paddlecloud admin token revoke 4f6f1e7ed2dc4d3c9d4f7f4e1f2a3b4c",),

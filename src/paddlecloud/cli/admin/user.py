@@ -59,7 +59,7 @@ def delete(args: Args, context: Context) -> int:
 
 _VALUES = (
     Option(
-        "role", TEXT, ("what they may do", "角色"), choices=("user", "admin", "readonly"),
+        "role", TEXT, ("what the user may do", "角色"), choices=("user", "admin", "readonly"),
     ),
     Option(
         "plan", TEXT, ("quota plan; empty: the default", "套餐，留空为默认"), metavar="PLAN",
@@ -90,8 +90,8 @@ COMMANDS = (
         "admin user create",
         create,
         (
-            "Make a user. Keys come with gen_token if they have an address, or with admin token "
-            "create.",
+            "Create a user. With an address they get their keys by gen_token, else by "
+            "`admin token create`.",
             "新建用户。有邮箱的用户可用 gen_token 获取密钥，也可用 admin token create 创建。",
         ),
         operand="user",
@@ -101,7 +101,7 @@ COMMANDS = (
     Command(
         "admin user set",
         change,
-        ("Change a user; what is not given stays.", "修改用户，未给出的项保持不变。"),
+        ("Change a user; other values stay as they are.", "修改用户，未给出的项保持不变。"),
         operand="user",
         options=(USER, *_VALUES),
         examples=("paddlecloud admin user set alice --plan=unlimited",),
@@ -110,7 +110,7 @@ COMMANDS = (
         "admin user disable",
         disable,
         (
-            "Lock a user out at once: all their keys stop working. Their jobs go on.",
+            "Disable a user at once: all their keys stop working, their jobs continue.",
             "立即停用用户：其全部密钥失效，已有任务继续运行。",
         ),
         operand="user",

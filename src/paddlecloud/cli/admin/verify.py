@@ -34,7 +34,7 @@ COMMANDS = (
         ),
         options=(
             Option(
-                "user", TEXT, ("only what this user has", "只检查该用户的文件"), metavar="USER",
+                "user", TEXT, ("only files of this user", "只检查该用户的文件"), metavar="USER",
             ),
             Option(
                 "repair", FLAG,

@@ -14,26 +14,29 @@ if TYPE_CHECKING:
     from paddlecloud.data.recordio.repair import Report
 
 FILE = Option(
-    "file", LIST, ("a data file or a pattern; give several", "数据文件或通配符，可给出多个"),
+    "file", LIST, ("a data file or a pattern; may be repeated", "数据文件或通配符，可给出多个"),
     metavar="FILE", completes="file", required=True,
 )  # fmt: skip
 LAYOUT = Option(
     "layout", TEXT,
-    ("order of the header: 2017, or that of Paddle Fluid", "块头顺序：2017 或 Paddle Fluid"),
+    (
+        "layout of the chunk header: that of 2017 or of Paddle Fluid",
+        "块头的格式：2017 年的或 Paddle Fluid 的",
+    ),
     choices=("2017", "fluid"), default="2017",
 )  # fmt: skip
 ERRORS = Option(
     "errors", TEXT,
-    ("at damage: raise an error, stop, or skip it", "遇到损坏时：报错、停止或跳过"),
+    ("damaged data: report an error, stop there, or skip it", "遇到损坏时：报错、停止或跳过"),
     choices=("raise", "stop", "skip"), default="raise",
 )  # fmt: skip
 FORMAT = Option(
     "format", TEXT,
-    ("what the files are: recordio, or lines of text", "文件类型：recordio，或文本行 lines"),
+    ("format of the input: RecordIO, or lines of text", "输入格式：RecordIO 或文本行"),
     choices=("recordio", "lines"), default="recordio",
 )  # fmt: skip
 COMPRESSOR = Option(
-    "compressor", TEXT, ("of what is written", "输出的压缩方式"),
+    "compressor", TEXT, ("compression of the output", "输出的压缩方式"),
     choices=("none", "snappy", "gzip"), default="snappy",
 )  # fmt: skip
 LINE_COUNT = Option("line_count", NUMBER, ("records in each file", "每个文件的记录数"), metavar="N")

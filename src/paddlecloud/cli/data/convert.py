@@ -138,16 +138,23 @@ COMMANDS = (
                 metavar="DIR", completes="directory", required=True,
             ),
             Option(
-                "num_shards", NUMBER, ("how many files, shuffled", "文件数量，记录会打乱"),
-                metavar="N",
+                "num_shards", NUMBER,
+                ("number of files; records are shuffled", "文件数量，记录会打乱"), metavar="N",
             ),
             LINE_COUNT,
             Option(
                 "name_prefix", TEXT, ("how their names begin", "文件名前缀"),
                 metavar="NAME", default="data",
             ),
-            Option("shuffle", "bool", ("shuffle or not", "是否打乱"), metavar="0|1"),
-            Option("seed", NUMBER, ("for the same order again", "随机种子"), metavar="N"),
+            Option(
+                "shuffle", "bool",
+                ("1 shuffles the records, 0 keeps their order", "1 打乱记录，0 保持顺序"),
+                metavar="0|1",
+            ),
+            Option(
+                "seed", NUMBER, ("seed of the shuffle, to repeat an order", "随机种子"),
+                metavar="N",
+            ),
             FORMAT,
             COMPRESSOR,
             ERRORS,
@@ -171,7 +178,8 @@ COMMANDS = (
             FILE,
             LINE_COUNT.but(required=True),
             Option(
-                "suffix", TEXT, ("path with a place for the number", "输出路径，含编号占位符"),
+                "suffix", TEXT,
+                ("path of the output files, with %05d for their number", "输出路径，%05d 为编号"),
                 metavar="PATTERN", default="%05d.recordio",
             ),
             FORMAT,

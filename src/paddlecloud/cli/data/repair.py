@@ -39,7 +39,7 @@ COMMANDS = (
         "data repair",
         guarded(repair),
         (
-            "Write the sound chunks of a RecordIO file to a new one, FILE.repaired by default.",
+            "Write the intact chunks of a RecordIO file to a new one, by default FILE.repaired.",
             "将 RecordIO 文件中完好的块写入新文件，默认为 FILE.repaired。",
         ),
         operand="file",

@@ -115,7 +115,7 @@ COMMANDS = (
         "diff",
         run,
         (
-            "Show what two jobs differ in: command, resources, environment, files. A line that "
+            "Compare two jobs: command, resources, environment, files. A line that "
             "begins with + is only in the second job, - only in the first, ~ in both.",
             "比较两个任务：命令、资源、环境变量和文件。+ 表示仅第二个任务有，- 表示仅第一个任务有，"
             "~ 表示两者不同。",

@@ -121,14 +121,17 @@ _OPTIONS = (
     Option(
         "prefix", TEXT,
         (
-            "only this file, or what is below this directory; where none is called so, all whose "
-            "paths begin so; / means all, the submitted ones too (default: output/<job_id>)",
-            "只包含该文件，或该目录下的文件；没有这个名称时，包含路径以它开头的文件；"
-            "/ 表示全部文件，包括提交的文件（默认 output/<job_id>）",
+            "only this file, or what is in this directory, or else paths that begin like this; / "
+            "means all, with the submitted files (default: output/<job_id>)",
+            "只包含该文件或该目录下的文件，都不存在时包含路径以此开头的文件；"
+            "/ 表示全部文件，包括提交的文件（默认：output/<job_id>）",
         ),
         metavar="PATH",
     ),
-    Option("download", BOOL, ("1: download them", "是否下载，0(否)/1(是)"), metavar="0|1"),
+    Option(
+        "download", BOOL, ("1 downloads the files, 0 lists them", "1 下载，0 只列出"),
+        metavar="0|1",
+    ),
     Option(
         "download_dir", TEXT, ("a directory that does not exist yet", "下载到的目录，要求不存在"),
         shown_default="output/<job_id>", metavar="DIRECTORY", completes="directory",
@@ -136,9 +139,8 @@ _OPTIONS = (
     Option(
         "resume", FLAG,
         (
-            "download, and go on with what an earlier download into this directory brought: it is "
-            "not sent again",
-            "下载，并继续此前到该目录的下载，已有的内容不再传输",
+            "continue an earlier download into this directory; what has arrived is not sent again",
+            "继续此前到该目录的下载，已有的内容不再传输",
         ),
     ),
 )  # fmt: skip

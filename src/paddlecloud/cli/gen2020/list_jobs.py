@@ -42,12 +42,12 @@ FILTERS = (
         "state", TEXT, ("only jobs in this state", "只列出该状态的任务"),
         choices=(*STATES, "schedule_timeout"),
     ),
-    Option("name", TEXT, ("only jobs of this name", "只列出该名称的任务")),
+    Option("name", TEXT, ("only jobs with this name", "只列出该名称的任务")),
     Option(
-        "limit", NUMBER, ("at most so many", "最多显示的条数"),
+        "limit", NUMBER, ("show at most N jobs", "最多显示的条数"),
         shown_default=LIMIT, short="n", metavar="N",
     ),
-    Option("all", FLAG, ("every job, however many", "显示全部任务")),
+    Option("all", FLAG, ("show all jobs", "显示全部任务")),
 )  # fmt: skip
 
 

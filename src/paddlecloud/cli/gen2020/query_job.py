@@ -57,7 +57,7 @@ COMMANDS = (
         options=(JOB_ID,),
         examples=(
             "paddlecloud query_job --job_id=job-338745e5caa42a1537955e41d6f1ce33",
-            "paddlecloud query_job job-338745e5caa42a1537955e41d6f1ce33 --json",
+            "paddlecloud query_job last --json",
         ),
     ),
 )

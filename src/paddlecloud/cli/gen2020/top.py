@@ -94,7 +94,7 @@ COMMANDS = (
         "top",
         run,
         (
-            "Show what running workers use: CPU, memory and GPU, and of how much they asked for.",
+            "Show the CPU, memory and GPU that running workers use, and how much they asked for.",
             "显示运行中各实例的 CPU、内存和 GPU 用量，以及各自的申请量。",
         ),
         operand="job_id",
@@ -102,12 +102,12 @@ COMMANDS = (
         options=(
             JOB_ID.but(required=False),
             Option(
-                "once", FLAG, ("print the table once and end", "只显示一次"),
+                "once", FLAG, ("print the table once", "只显示一次"),
             ),
         ),
         examples=(
             "paddlecloud top",
-            "paddlecloud top job-338745e5caa42a1537955e41d6f1ce33 --once",
+            "paddlecloud top last --once",
         ),
     ),
 )  # fmt: skip

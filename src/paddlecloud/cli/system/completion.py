@@ -308,12 +308,8 @@ COMMANDS = (
         "completion",
         run,
         (
-            "Print a completion script. bash and zsh: eval \"$(paddlecloud completion bash)\"; "
-            "fish: paddlecloud completion fish | source; "
-            "PowerShell: paddlecloud completion powershell | Out-String | Invoke-Expression",
-            "输出命令补全脚本。bash 和 zsh：eval \"$(paddlecloud completion bash)\"；"
-            "fish：paddlecloud completion fish | source；"
-            "PowerShell：paddlecloud completion powershell | Out-String | Invoke-Expression",
+            "Print a completion script; the examples load it in bash or zsh, fish and PowerShell.",
+            "输出命令补全脚本；示例依次为 bash（zsh 相同）、fish 和 PowerShell 中的加载方法。",
         ),
         operand="shell",
         options=(
@@ -324,6 +320,7 @@ COMMANDS = (
         examples=(
             'eval "$(paddlecloud completion bash)"',
             "paddlecloud completion fish | source",
+            "paddlecloud completion powershell | Out-String | Invoke-Expression",
         ),
     ),
     Command(
