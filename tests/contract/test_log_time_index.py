@@ -41,11 +41,31 @@ def test_a_log_is_read_from_a_time_on(logs: LogStore) -> None:
     assert since(logs, 130) == b""
 
 
-def test_there_is_at_most_one_note_a_second(logs: LogStore) -> None:
+def test_notes_are_a_hundredth_of_a_second_apart(logs: LogStore) -> None:
     for number in range(1000):
-        grow(logs, (100 + number / 100, b"x\n"))
-    assert len(logs.notes(LOG, 0, 1000)) == 10
-    assert since(logs, 109.5) == b"x\n" * 100, "a second of them, where half would do"
+        grow(logs, (100 + number / 250, b"x\n"))
+    notes = logs.notes(LOG, 0, 1000)
+    assert len(notes) == 334
+    assert notes[:3] == [(100, 0), (100.012, 6), (100.024, 12)]
+    assert since(logs, 103.5) == b"x\n" * 373, "to a second: half of them would do"
+    assert logs.notes(LOG, 330, 100) == notes[330:], "in memory or on disk"
+
+
+def test_an_index_stays_small_beside_its_log(logs: LogStore) -> None:
+    for number in range(6000):
+        grow(logs, (100 + number / 50, b"x\n"))
+    notes = logs.notes(LOG, 0, 10_000)
+    assert 4096 <= len(notes) <= 4200, "then one a second"
+    assert notes[-1][0] - notes[-2][0] >= 1
+
+
+def test_the_times_of_an_ended_log_outlive_the_server(logs: LogStore, tmp_path: Path) -> None:
+    grow(logs, (100, b"one\n"), (100.5, b"two\n"))
+    assert not (tmp_path / ".times").exists()
+    logs.flush([LOG])
+    another = LogStore(tmp_path)
+    assert another.notes(LOG, 0, 10) == logs.notes(LOG, 0, 10) == [(100, 0), (100.5, 4)]
+    another.close()
 
 
 def test_a_line_is_shown_whole(logs: LogStore) -> None:
@@ -59,7 +79,8 @@ def test_a_line_that_is_longer_than_anybody_reads_is_cut(logs: LogStore) -> None
 
 
 def test_a_short_log_needs_no_side_file(logs: LogStore, tmp_path: Path) -> None:
-    grow(logs, (100, b"one\n"), (100.9, b"two\n"))
+    grow(logs, (100, b"one\n"), (100.009, b"two\n"))
+    logs.flush([LOG])
     assert [entry.name for entry in tmp_path.iterdir()] == ["users"]
     assert logs.notes(LOG, 0, 10) == [(100, 0)]
 
@@ -135,17 +156,49 @@ def test_lines_of_several_logs_come_in_the_order_of_time() -> None:
         a_source((101, b"b1\nb"), (102, b"2\n"), (104, b"b3")),
     ]
     assert list(merged(sources, size=100)) == [
-        (0, b"a1\n"),
-        (1, b"b1\n"),
-        (1, b"b2\n"),
-        (0, b"a2\na3\n"),
-        (1, b"b3"),
+        (0, 100, b"a1\n"),
+        (1, 101, b"b1\nb2\n"),
+        (0, 103, b"a2\na3\n"),
+        (1, 104, b"b3"),
+    ]
+
+
+def test_each_moment_can_be_told_apart() -> None:
+    sources = [a_source((100, b"a1\na"), (103, b"2\n")), a_source((101, b"b1\n"), (102, b"b2\n"))]
+    assert list(merged(sources, size=100, dated=True)) == [
+        (0, 100, b"a1\n"),
+        (1, 101, b"b1\n"),
+        (1, 102, b"b2\n"),
+        (0, 103, b"a2\n"),
+    ]
+
+
+def test_a_log_that_grows_is_merged_again_from_where_it_was() -> None:
+    pieces = [b"a1\na", b"2\n", b"a3\n"]
+    notes: list[tuple[float, int]] = [(100, 0)]
+    data = bytearray(pieces[0])
+    source = Source(
+        lambda begin, limit: bytes(data[begin : begin + limit]),
+        lambda first, count: notes[first : first + count],
+        offset=0,
+        end=len(data),
+        modified=50,
+    )
+    assert list(merged([source], size=100, whole=True, dated=True)) == [(0, 100, b"a1\n")]
+    assert list(merged([source], size=100, whole=True, dated=True)) == []
+    for at, piece in ((110, pieces[1]), (120, pieces[2])):
+        notes.append((at, len(data)))
+        data += piece
+    source.grow(len(data), 120)
+    assert list(merged([source], size=100, whole=True, dated=True)) == [
+        (0, 110, b"a2\n"),
+        (0, 120, b"a3\n"),
     ]
 
 
 def test_a_line_without_an_end_is_kept_back_when_more_may_come() -> None:
     source = a_source((100, b"a1\n1%\r2"))
-    assert list(merged([source], size=100, whole=True)) == [(0, b"a1\n1%\r")]
+    assert list(merged([source], size=100, whole=True)) == [(0, 100, b"a1\n1%\r")]
     assert source.offset == 6
 
 
@@ -153,8 +206,8 @@ def test_a_long_line_is_not_torn_apart_by_others() -> None:
     long = a_source((100, b"x" * 500), (101, b"x" * 500 + b"\n"))
     short = a_source((100.5, b"one\n"), (101.5, b"two\n"))
     got = list(merged([long, short], size=64))
-    assert [number for number, _ in got] == [1] + [0] * 16 + [1]
-    assert b"".join(data for number, data in got if number == 0) == b"x" * 1000 + b"\n"
+    assert [number for number, _, _ in got] == [1] + [0] * 16 + [1]
+    assert b"".join(data for number, _, data in got if number == 0) == b"x" * 1000 + b"\n"
 
 
 PIECES = st.lists(
@@ -163,14 +216,14 @@ PIECES = st.lists(
 )
 
 
-@given(st.lists(PIECES, min_size=1, max_size=4), st.integers(1, 9), st.booleans())
+@given(st.lists(PIECES, min_size=1, max_size=4), st.integers(1, 9), st.booleans(), st.booleans())
 def test_nothing_is_lost_doubled_or_out_of_its_own_order(
-    logs: list[list[tuple[int, bytes]]], size: int, whole: bool
+    logs: list[list[tuple[int, bytes]]], size: int, whole: bool, dated: bool
 ) -> None:
     given_logs = [sorted(log, key=lambda pair: pair[0]) for log in logs]
     sources = [a_source(*[(float(at), data) for at, data in log]) for log in given_logs]
     told = [b""] * len(sources)
-    for number, data in merged(sources, size=size, whole=whole):
+    for number, _, data in merged(sources, size=size, whole=whole, dated=dated):
         assert 0 < len(data) <= size
         told[number] += data
     for number, log in enumerate(given_logs):

@@ -26,9 +26,9 @@ def report_waiting(job: Job, out: Output) -> bool:
     return True
 
 
-def report_end(job: Job, out: Output, printed: str = "") -> None:
+def report_end(job: Job, out: Output, *, printed: bool = False) -> None:
     """One line, and for a failure the advice and the last lines of the worker that broke first,
-    unless that is the worker whose whole log was just `printed`."""
+    unless the whole log was just `printed`."""
     state = out.error_state(job.state)
     failure = job.view.get("failure")
     if not failure:
@@ -39,7 +39,7 @@ def report_end(job: Job, out: Output, printed: str = "") -> None:
     out.say("ended_why", job_id=job.id, state=state, message=failure["message"])
     if failure["advice"]:
         out.message(failure["advice"])
-    if failure["last_lines"] and failure["worker"] != printed:
+    if failure["last_lines"] and not printed:
         out.say("last_lines", worker=failure["worker"])
         for line in failure["last_lines"]:
             out.message(f"  {line}", wrapped=False)
@@ -49,11 +49,11 @@ INTERRUPTED = 130
 
 RUNNING = "running"
 
-FIRST = "trainer-0"
-"""Whose log is followed."""
-
 OURS = b"[paddlecloud] "
 """How lines of the platform begin: it writes them into the log before the job runs, too."""
+
+_PREFIXED = 64
+"""Bytes in which such a beginning is found, also behind the name of a worker."""
 
 #: Seconds until the last state has to be here after the log has ended.
 LAST_STATE = 60.0
@@ -66,7 +66,7 @@ def follow(client: Client, job: Job, out: Output) -> int:
         states.start()
         chunk = b""
         for chunk in client.logs(job.id, follow=True):
-            if not chunk.startswith(OURS):
+            if OURS not in chunk[:_PREFIXED]:
                 states.job_wrote()
             # With --json stdout belongs to the answer alone.
             (out.raw if not out.json else out.raw_aside)(chunk)
@@ -77,7 +77,7 @@ def follow(client: Client, job: Job, out: Output) -> int:
     is_read_here = bool(chunk) and (out.json or out.in_one_place)
     if is_read_here and not chunk.endswith(b"\n"):
         out.message("")  # a line that the job did not end is no part of ours
-    report_end(ended, out, printed=FIRST if is_read_here else "")
+    report_end(ended, out, printed=is_read_here)
     return 0 if ended.state == "success" else 1
 
 

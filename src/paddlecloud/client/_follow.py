@@ -8,7 +8,7 @@ stopped, because then it could not be stopped while a job is watched; it waits f
 
 from __future__ import annotations
 
-from time import monotonic, sleep
+from time import localtime, monotonic, sleep, strftime
 
 from paddlecloud.client import response_schemas
 from paddlecloud.client.file_names import shown
@@ -117,17 +117,13 @@ def changes(
 
 
 def logs(client: Client, path: str, asked: Mapping[str, object]) -> Iterator[bytes]:
-    """The bytes of a log of the job with this path; `asked` has the parameters of the route:
-    worker, follow, tail …"""
-    if asked.get("merge") or asked.get("grep"):
-        yield from lines(client, path, asked)
-        return
-    place = _BytePlace(path, asked)
+    """The bytes of a log of the job with this path, or lines of one or several; `asked` has the
+    parameters of the route: worker, follow, tail, merge …"""
+    place = Place(path, asked)
     reconnection = Reconnection(client, follow=bool(asked["follow"]))
     while True:
         for chunk in answers(client, place, reconnection):
-            place.advance(len(chunk))
-            yield chunk
+            yield from place.take(chunk)
         if not place.moves_on or not has_newer(client, place, reconnection):
             return
         place.next_attempt()
@@ -158,8 +154,16 @@ def answers(client: Client, place: Place, reconnection: Reconnection) -> Iterato
                 reconnection.pause(error)
 
 
+#: Workers of one job: more are not from our server.
+_MOST_WORKERS = 10_000
+
+#: Bytes of a stream that is none of ours, as a person is shown it.
+_SHOWN = 40
+
+
 class Place:
-    """Where in which attempt's log the reader is."""
+    """Where in which attempt's log the reader is: an offset in the log of one worker, or in each
+    log of a stream of frames."""
 
     def __init__(self, job: str, asked: Mapping[str, object]) -> None:
         #: The path of the job.
@@ -171,110 +175,84 @@ class Place:
         #: One attempt, named or the one that failed, has no next one.
         one = asked["attempt"] is not None or bool(asked.get("failed"))
         self._goes_through_all = bool(asked["follow"]) and not one
-        self._merges = bool(asked.get("merge"))
+        self._always_framed = bool(asked.get("grep") or asked.get("times"))
+        self._merges = asked.get("merge") == 1
+        self._prefixes: Prefixes | None = None
+        self._frames: Frames | None = None
+        self._offset = 0
+        self._reached: dict[str, int] = {}
+        if self._always_framed or asked.get("merge"):
+            self.query["frames"] = 1
 
     def enter(self, headers: Mapping[str, str]) -> None:
-        """Read from the response which attempt it shows (0: none has started yet)."""
+        """Read from the response which attempt it shows (0: none has started yet), and whether it
+        has the logs of several workers."""
         self.attempt = number(headers, "x-log-attempt")
         if "x-job-id" in headers:  # `last` may be another job by the next request
             self.job = job_path(headers["x-job-id"])
         self.moves_on = self._goes_through_all and "x-log-attempt" in headers
-        self.pin()
+        self._merges = self._merges or "x-log-merged" in headers
+        if self._merges or self._always_framed:
+            self._frames = Frames()
+            self._prefixes = self._prefixes or Prefixes(named=self._merges)
+        else:
+            self._offset = number(headers, "x-log-offset", self._offset)
+            self._resume()
+        self._pin()
         # From now on the worker that failed is asked for by its name.
         if "x-log-worker" in headers and not self._merges:
             self.query |= {"worker": headers["x-log-worker"], "failed": None}
 
-    def pin(self) -> None:
-        """Ask for the same attempt after a reconnect."""
-        if self.attempt:
-            self.query["attempt"] = self.attempt
+    def take(self, chunk: bytes) -> Iterator[bytes]:
+        """What the person gets of a part of the response; the place is behind it."""
+        if self._frames is None or self._prefixes is None:
+            if self.moves_on and self.attempt == 0:
+                self.attempt = 1
+            self._offset += len(chunk)
+            self._resume()
+            yield chunk
+            return
+        try:
+            frames = [*self._frames.feed(chunk)]
+        except ValueError:
+            refuse("log", shown(chunk[:_SHOWN].decode("latin-1")), "response_frame")
+        for worker, reached, data, time in frames:
+            self._reach(worker, reached)
+            if text := self._prefixes.add(worker, data, "" if time is None else _clock(time)):
+                yield text
 
     def next_attempt(self) -> None:
         self.attempt += 1
-        self.pin()
+        self._offset, self._reached = 0, {}
+        self.query |= {"at": None, "tail": None, "since": None}
+        if self._frames is None:
+            self._resume()
+        self._pin()
 
-
-class _BytePlace(Place):
-    """The same for one worker's log, which is a byte in it."""
-
-    def __init__(self, job: str, asked: Mapping[str, object]) -> None:
-        super().__init__(job, asked)
-        self._offset = 0
-
-    def enter(self, headers: Mapping[str, str]) -> None:
-        self._offset = number(headers, "x-log-offset", self._offset)
-        super().enter(headers)
-        self._resume()
-
-    def advance(self, count: int) -> None:
-        if self.moves_on and self.attempt == 0:
-            self.attempt = 1
-        self._offset += count
-        self._resume()
-
-    def next_attempt(self) -> None:
-        self._offset = 0
-        super().next_attempt()
-        self._resume()
-
-    def _resume(self) -> None:
-        self.query |= {"offset": self._offset, "tail": None, "since": None}
-        self.pin()
-
-
-def has_newer(client: Client, place: Place, reconnection: Reconnection) -> bool:
-    """Whether another attempt follows; waits until the job has one or has ended."""
-    found = changes(client, place.job, reconnection=reconnection)
-    return any(int(job.view.get("attempts") or 0) > place.attempt for job in found)
-
-
-#: Workers of one job: more are not from our server.
-_MOST_WORKERS = 10_000
-
-#: Bytes of a stream that is none of ours, as a person is shown it.
-_SHOWN = 40
-
-
-def lines(client: Client, path: str, asked: Mapping[str, object]) -> Iterator[bytes]:
-    """What is asked for, as text: with `merge` each line names its worker."""
-    place, prefixes = _LinePlace(path, asked), Prefixes()
-    reconnection = Reconnection(client, follow=bool(asked["follow"]))
-    while True:
-        for chunk in answers(client, place, reconnection):
-            try:
-                frames = [*place.parser.feed(chunk)]
-            except ValueError:
-                refuse("log", shown(chunk[:_SHOWN].decode("latin-1")), "response_frame")
-            for worker, reached, data in frames:
-                place.reach(worker, reached)
-                if text := prefixes.add(worker, data) if asked.get("merge") else data:
-                    yield text
-        if not place.moves_on or not has_newer(client, place, reconnection):
-            return
-        place.next_attempt()
-
-
-class _LinePlace(Place):
-    """Where the reader is in each worker's log of one attempt."""
-
-    def __init__(self, job: str, asked: Mapping[str, object]) -> None:
-        super().__init__(job, asked)
-        self._reached: dict[str, int] = {}
-        self.parser = Frames()
-        self.query["frames"] = 1
-
-    def enter(self, headers: Mapping[str, str]) -> None:
-        super().enter(headers)
-        self.parser = Frames()
-
-    def reach(self, worker: str, reached: int) -> None:
+    def _reach(self, worker: str, reached: int) -> None:
         """This worker's log was read up to here."""
         self._reached[worker] = reached
         if len(self._reached) > _MOST_WORKERS:
             refuse("log", len(self._reached), "response_count", most=_MOST_WORKERS)
         self.query["at"] = ",".join(f"{name}:{offset}" for name, offset in self._reached.items())
 
-    def next_attempt(self) -> None:
-        self._reached = {}
-        self.query |= {"at": None, "tail": None, "since": None}
-        super().next_attempt()
+    def _resume(self) -> None:
+        self.query |= {"offset": self._offset, "tail": None, "since": None}
+        self._pin()
+
+    def _pin(self) -> None:
+        """Ask for the same attempt after a reconnect."""
+        if self.attempt:
+            self.query["attempt"] = self.attempt
+
+
+def _clock(milliseconds: int) -> str:
+    """A time in the zone of this machine."""
+    seconds, rest = divmod(milliseconds, 1000)
+    return strftime("%Y-%m-%d %H:%M:%S", localtime(seconds)) + f".{rest:03d}"
+
+
+def has_newer(client: Client, place: Place, reconnection: Reconnection) -> bool:
+    """Whether another attempt follows; waits until the job has one or has ended."""
+    found = changes(client, place.job, reconnection=reconnection)
+    return any(int(job.view.get("attempts") or 0) > place.attempt for job in found)

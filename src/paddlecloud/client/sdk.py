@@ -239,22 +239,27 @@ class Client:
         attempt: int | None = None,
         *,
         since: str | None = None,
-        merge: bool = False,
+        merge: bool | None = None,
         failed: bool = False,
         grep: str | None = None,
+        timestamps: bool = False,
     ) -> Iterator[bytes]:
-        """What a worker wrote, as it is; with `follow`, until the job has ended and all is read.
+        """What a job wrote; with `follow`, until the job has ended and all is read.
 
-        Without `attempt` a follower sees every attempt from the newest one on. A broken connection
-        is taken up again at the byte where it broke. `since` is a span ("10m") or a time; `merge`
-        gives the lines of all workers, each with `[worker] ` before it; `failed` the worker that
-        failed first; `grep` only lines that match a regular expression.
+        Of one worker the bytes as they are. A job of several workers gives the lines of all of them
+        in the order of time, each with `[worker] ` before it, unless `worker` names one; `merge`
+        asks for the one or the other explicitly. Without `attempt` a follower sees every attempt
+        from the newest one on. A broken connection is taken up again at the byte where it broke.
+        `tail` counts lines of each worker; `since` is a span ("10m") or a time; `failed` gives the
+        worker that failed first; `grep` only lines that match a regular expression; `timestamps`
+        puts the local time at which a line reached the server before it.
         """
         from paddlecloud.client import _follow as client_follow  # noqa: PLC0415 - `query_job` follows nothing
 
         asked = {"worker": worker, "follow": int(follow), "tail": tail, "attempt": attempt}
-        asked |= {"since": since, "grep": grep}
-        asked |= {"merge": int(merge) or None, "failed": int(failed) or None}
+        asked |= {"since": since, "grep": grep, "times": int(timestamps) or None}
+        several = "auto" if merge is None and worker is None and not failed else int(bool(merge))
+        asked |= {"merge": several or None, "failed": int(failed) or None}
         return client_follow.logs(self, job_path(job_id), asked)
 
     def exec(

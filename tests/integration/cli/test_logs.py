@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import time
+from datetime import datetime, timedelta
+
 import pytest
 
 from tests.integration.cli.person import Person
@@ -31,8 +35,9 @@ def gang(shared: Person) -> str:
 
 @pytest.mark.parametrize("follow", [(), ("-f",)])
 def test_all_workers_with_their_names(shared: Person, gang: str, follow: tuple[str, ...]) -> None:
-    done = shared.types("logs", gang, "--merge", *follow)
+    done = shared.types("logs", gang, *follow)
     assert done.code == 0, done.err
+    assert shared.types("logs", gang, "--merge", *follow).out == done.out
     second = [line for line in done.out.split("\n") if line.startswith("[trainer-1]")]
     assert second == [
         "[trainer-1] rank 1 begins",
@@ -40,6 +45,66 @@ def test_all_workers_with_their_names(shared: Person, gang: str, follow: tuple[s
         "[trainer-1] loss 0.1",
     ]
     assert "[trainer-0] rank 0 begins" in done.out
+
+
+@pytest.mark.parametrize("follow", [(), ("-f",)])
+def test_one_worker_is_printed_as_it_wrote(
+    shared: Person, gang: str, follow: tuple[str, ...]
+) -> None:
+    want = "rank 1 begins\n10%\r20%\r\nloss 0.1\n"
+    assert shared.types("logs", gang, "-w", "trainer-1", *follow).out == want
+    last = shared.types("logs", gang, "-n1", *follow).out.splitlines()
+    assert sorted(last) == ["[trainer-0] loss 0.0", "[trainer-1] loss 0.1"], "of each"
+    as_json = shared.types("logs", gang, "-w", "trainer-1", "--json").json
+    assert (as_json["worker"], as_json["log"]) == ("trainer-1", want)
+    assert shared.types("logs", gang, "--json").json["worker"] is None
+
+
+@pytest.mark.parametrize("follow", [(), ("-f",)])
+def test_lines_with_their_times(shared: Person, gang: str, follow: tuple[str, ...]) -> None:
+    now = datetime.fromtimestamp(time.time())  # noqa: DTZ006 - as a person reads a clock
+    lines = shared.types("logs", gang, "--timestamps", "--grep", "loss", *follow).out.splitlines()
+    found = [re.fullmatch(r"\[(trainer-\d)\] ([-\d]+ [:\d]+\.\d{3}) (loss .*)", x) for x in lines]
+    assert all(found), lines
+    assert sorted(f"{m[1]} {m[3]}" for m in found if m) == [
+        "trainer-0 loss 0.0", "trainer-1 loss 0.1",
+    ]  # fmt: skip
+    times = [datetime.fromisoformat(m[2]) for m in found if m]
+    assert times == sorted(times)
+    assert all(abs(now - at) < timedelta(minutes=10) for at in times), "in the zone of the reader"
+
+
+#: Each prints when it is its turn, four times: a quarter of a second later than the other one.
+TURNS = (
+    "import os, time\n"
+    "rank = int(os.environ['PADDLE_TRAINER_ID'])\n"
+    "for turn in range(8):\n"
+    "    mine = f\"{os.environ['SHARED']}/{turn}\"\n"
+    "    if turn % 2 == rank:\n"
+    "        time.sleep(0.25); print('turn', turn, flush=True); open(mine, 'w').close()\n"
+    "    while not os.path.exists(mine): time.sleep(0.002)\n"
+)
+
+
+@pytest.mark.slow
+def test_the_log_of_an_ended_gang_is_in_the_order_of_time(shared: Person) -> None:
+    source, meeting = shared.here / "turns", shared.here / "meeting"
+    source.mkdir()
+    meeting.mkdir()
+    (source / "turns.py").write_text(TURNS)
+    done = shared.types(
+        *("submit_job", f"--files={source}", "--start_cmd=python3 turns.py", "--job_type=cpu"),
+        *("--instance_count=2", "--distribute_job_type=NCCL2", f"--env=SHARED={meeting}"),
+        "--watch_mode=1",
+    )
+    want = "".join(f"[trainer-{turn % 2}] turn {turn}\n" for turn in range(8))
+    assert done.code == 0, done.err
+    job_id, log = done.out.split("\n", 1)
+    assert log == want, "as it was watched"
+    job_id = job_id.removeprefix("job_id: ")
+    assert shared.types("logs", job_id).out == want
+    shared.types("server", "stop")
+    assert shared.types("logs", job_id).out == want, "its times outlive the server"
 
 
 def test_the_worker_that_failed(shared: Person, gang: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -28,7 +29,8 @@ def refused(world: World, job_id: str, **query: object) -> tuple[int, str]:
 
 
 def frames(world: World, job_id: str, **query: object) -> list[tuple[str, int, bytes]]:
-    return list(Frames().feed(world.log(job_id, frames=1, **query)))
+    parsed = Frames().feed(world.log(job_id, frames=1, **query))
+    return [(worker, reached, data) for worker, reached, data, _ in parsed]
 
 
 def orders_of(world: World, job_id: str) -> list[Order]:
@@ -92,6 +94,47 @@ def test_workers_are_merged_in_the_order_of_time(gang: tuple[World, str, list[Or
         b"[trainer-0] a2\n[trainer-1] rest"
     )
     assert refused(world, job_id, merge=1, at="trainer-0") == (400, "query_invalid")
+    assert world.log(job_id, merge="auto") == want, "it has several workers"
+    assert world.log(job_id, merge="auto", worker="trainer-0") == world.log(job_id) == b"a1\na2\n"
+    assert refused(world, job_id, merge=2) == (400, "query_invalid")
+
+
+def test_the_only_worker_of_a_job_is_not_named(world: World) -> None:
+    job_id, order = world.placed()
+    grown(world, order, b"a1\n")
+    reply = world.user.call("GET", f"/api/v1/jobs/{job_id}/logs", {"merge": "auto", "frames": 1})
+    assert (reply.body, reply.headers.get("x-log-merged")) == (b"a1\n", None)
+    assert reply.headers["x-log-worker"] == "trainer-0"
+
+
+def test_each_line_with_its_time(gang: tuple[World, str, list[Order]]) -> None:
+    world, job_id, (first, second) = gang
+    size = grown(world, first, b"a1\na")
+    world.clock.move(milliseconds=20)
+    grown(world, second, b"b1\n")
+    world.clock.move(milliseconds=20)
+    grown(world, first, b"2\n", size)
+    times = [
+        (world.clock() - timedelta(milliseconds=back)).isoformat(timespec="milliseconds")[:-6]
+        for back in (40, 20, 0)
+    ]
+    got = world.log(job_id, merge="auto", times=1).decode().splitlines()
+    assert got == [
+        f"[trainer-0] {times[0]}Z a1",
+        f"[trainer-1] {times[1]}Z b1",
+        f"[trainer-0] {times[2]}Z a2",
+    ]
+    alone = world.log(job_id, worker="trainer-1", times=1).decode()
+    assert alone == f"{times[1]}Z b1\n"
+    with ThreadPoolExecutor(1) as thread:
+        following = thread.submit(world.log, job_id, worker="trainer-1", times=1, follow=1)
+        eventually(lambda: ("log", f"{job_id}/1/trainer-1") in world.deps.hub._waiters)
+        world.clock.move(seconds=5)
+        grown(world, second, b"b2\n", 3)
+        world.agent.exit(second, 0, log_size=6)
+        world.agent.exit(first, 0, log_size=size + 2)
+        later = world.clock().isoformat(timespec="milliseconds")[:-6]
+        assert following.result(20).decode() == f"{alone}{later}Z b2\n"
 
 
 def test_merged_workers_are_followed_to_the_end(gang: tuple[World, str, list[Order]]) -> None:

@@ -70,7 +70,7 @@ BROKEN = {"message": "it broke", "advice": "mend it", "last_lines": ["one"]}
 
 @pytest.mark.parametrize(
     ("worker", "in_one_place", "again"),
-    [("trainer-0", True, False), ("trainer-0", False, True), ("trainer-1", True, True)],
+    [("trainer-0", True, False), ("trainer-0", False, True), ("trainer-1", True, False)],
 )
 def test_last_lines_that_were_just_read_are_not_told_again(
     server: FakeServer,

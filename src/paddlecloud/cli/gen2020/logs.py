@@ -1,4 +1,5 @@
-"""`logs`: the bytes that a worker of a job wrote, exactly as it wrote them; or lines of them."""
+"""`logs`: what a job wrote. Of one worker the bytes exactly as it wrote them, of several their
+lines in the order of time, each with its worker."""
 
 from __future__ import annotations
 
@@ -27,17 +28,17 @@ def run(args: Args, context: Context) -> int:
         tail=args["lines"],
         attempt=args["attempt"],
         since=args["since"],
-        merge=args["merge"],
+        merge=args["merge"] or None,
         failed=args["failed"],
         grep=args["grep"],
+        timestamps=args["timestamps"],
     )
     size = 0
     if context.out.json:
         data = b"".join(chunks)
         size = len(data)
-        worker = args["worker"] or (None if args["merge"] or args["failed"] else "trainer-0")
         log = data.decode("utf-8", "replace")
-        context.out.value({"job_id": job_id, "worker": worker, "log": log})
+        context.out.value({"job_id": job_id, "worker": _worker(args, context), "log": log})
     else:
         for chunk in chunks:
             context.out.raw(chunk)
@@ -47,19 +48,29 @@ def run(args: Args, context: Context) -> int:
     return 0
 
 
+def _worker(args: Args, context: Context) -> str | None:
+    """Whose log was printed; None: those of several, or of the one that failed."""
+    if args["worker"] or args["merge"] or args["failed"]:
+        return str(args["worker"]) if args["worker"] else None
+    job = context.client.query_job(wanted_job(args), diff=False)
+    return None if len(job.view.get("workers", ())) > 1 else "trainer-0"
+
+
 COMMANDS = (
     Command(
         "logs",
         run,
         (
-            "Print what a job wrote to stdout and stderr: all of it, unless -n limits it.",
-            "显示任务的标准输出和标准错误：默认全部显示，-n 限制行数。",
+            "Print what a job wrote to stdout and stderr: all of it, unless -n limits it. Lines of "
+            "several workers are in the order of time, each with its worker.",
+            "显示任务的标准输出和标准错误：默认全部显示，-n 限制行数。多个实例的日志按时间合并，"
+            "每行注明实例。",
         ),
         operand="job_id",
         options=(
             JOB_ID,
             Option(
-                "worker", TEXT, ("which worker (default: the first)", "查看哪个实例（默认第一个）"),
+                "worker", TEXT, ("only this worker, as it wrote", "只看此实例，原样输出"),
                 short="w", metavar="NAME",
             ),
             Option(
@@ -67,7 +78,8 @@ COMMANDS = (
                 short="f",
             ),
             Option(
-                "lines", NUMBER, ("only the last N lines", "只显示最后 N 行"),
+                "lines", NUMBER,
+                ("only the last N lines of each worker", "只显示每个实例的最后 N 行"),
                 short="n", metavar="N",
             ),
             Option(
@@ -79,8 +91,15 @@ COMMANDS = (
                 metavar="TIME",
             ),
             Option(
+                "timestamps", FLAG,
+                ("when each line reached the server", "显示每行到达服务器的时间"),
+            ),
+            Option(
                 "merge", FLAG,
-                ("the lines of all workers in order of time", "按时间合并显示所有实例的日志"),
+                (
+                    "the lines of all workers, the default for several",
+                    "按时间合并所有实例的日志（有多个实例时默认如此）",
+                ),
             ),
             Option(
                 "failed", FLAG,
@@ -98,7 +117,7 @@ COMMANDS = (
         examples=(
             "paddlecloud logs job-338745e5caa42a1537955e41d6f1ce33 -f",
             "paddlecloud logs job-338745e5caa42a1537955e41d6f1ce33 -n 20 -w trainer-0",
-            "paddlecloud logs job-338745e5caa42a1537955e41d6f1ce33 --merge --since 10m",
+            "paddlecloud logs job-338745e5caa42a1537955e41d6f1ce33 --timestamps --since 10m",
             'paddlecloud logs job-338745e5caa42a1537955e41d6f1ce33 --grep "loss: [0-9.]+"',
         ),
     ),

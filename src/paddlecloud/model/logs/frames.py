@@ -2,7 +2,8 @@
 
 A frame is a head line `<worker> <next> <length>` and that many bytes. `next` is the offset in that
 worker's log up to which everything was sent, from which a reader can resume; with `--grep` it may
-be beyond the bytes in the frame. A frame without bytes only moves `next`.
+be beyond the bytes in the frame. A frame without bytes only moves `next`. With `--timestamps` the
+head ends with the time of the bytes, in milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -13,23 +14,27 @@ if TYPE_CHECKING:
 
 #: A head line is shorter than this, or the stream is not ours.
 MAX_HEAD = 4096
+#: Milliseconds since 1970 at the end of year 9999.
+LATEST = 253_402_300_799_999
 #: Maximum length of one frame.
 MAX_DATA = 64 * 1024 * 1024
 
 
-def framed(worker: str, reached: int, data: bytes) -> bytes:
-    return b"%b %d %d\n%b" % (worker.encode(), reached, len(data), data)
+def framed(worker: str, reached: int, data: bytes, time: float | None = None) -> bytes:
+    at = b"" if time is None else b" %d" % max(0, int(time * 1000))
+    return b"%b %d %d%b\n%b" % (worker.encode(), reached, len(data), at, data)
 
 
 class Frames:
-    """Parses a stream into frames: (worker, next, bytes). ValueError if it is not such a stream."""
+    """Parses a stream into frames: (worker, next, bytes, milliseconds or None). ValueError if it is
+    not such a stream."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        self._head: tuple[str, int] | None = None
+        self._head: tuple[str, int, int | None] | None = None
         self._length = 0
 
-    def feed(self, chunk: bytes) -> Iterator[tuple[str, int, bytes]]:
+    def feed(self, chunk: bytes) -> Iterator[tuple[str, int, bytes, int | None]]:
         self._buffer += chunk
         while self._buffer or self._head:
             if self._head is None and not self._take_head():
@@ -39,8 +44,8 @@ class Frames:
                 return
             data = bytes(self._buffer[: self._length])
             del self._buffer[: self._length]
-            (worker, reached), self._head = self._head, None
-            yield worker, reached, data
+            (worker, reached, time), self._head = self._head, None
+            yield worker, reached, data, time
 
     def _take_head(self) -> bool:
         end = self._buffer.find(b"\n", 0, MAX_HEAD)
@@ -50,27 +55,36 @@ class Frames:
             return False
         worker, _, rest = self._buffer[:end].decode().partition(" ")
         del self._buffer[: end + 1]
-        reached, length = rest.split(" ")
-        if not (reached.isdecimal() and length.isdecimal()) or int(length) > MAX_DATA:
+        numbers = rest.split(" ")
+        if len(numbers) not in (2, 3) or not all(
+            number.isascii() and number.isdecimal() and len(number) < 20 for number in numbers
+        ):
             raise ValueError("not the head of a frame")
-        self._head, self._length = (worker, int(reached)), int(length)
+        reached, length, *time = map(int, numbers)
+        if length > MAX_DATA or (time and time[0] > LATEST):
+            raise ValueError("not the head of a frame")
+        self._head, self._length = (worker, reached, time[0] if time else None), length
         return True
 
 
 class Prefixes:
-    """`[worker] ` before every line, and before each state of a progress bar.
+    """`[worker] `, a time or both before every line, and before each state of a progress bar.
 
     Output of a worker in the middle of another worker's line starts a new line.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, named: bool = True) -> None:
+        self._named = named
         self._worker = ""
         self._last = b"\n"
 
-    def add(self, worker: str, data: bytes) -> bytes:
+    def add(self, worker: str, data: bytes, time: str = "") -> bytes:
         if not data:
             return b""
-        prefix = b"[%b] " % worker.encode()
+        prefix = (b"[%b] " % worker.encode()) if self._named else b""
+        prefix += f"{time} ".encode() if time else b""
+        if not prefix:
+            return data
         start = b""
         if worker != self._worker and self._last != b"\n":
             start, self._last = b"\n", b"\n"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     #: Reads entries: number of the first, how many; returns fewer at the end.
     Read = Callable[[int, int], list[Note]]
 
-#: Seconds between two entries of one log.
+#: Longest time between two entries of a log that grows, in seconds.
 EVERY = 1.0
 
 #: Entries that are read at once.

@@ -26,6 +26,8 @@ async def read(deps: Deps, call: Call, request: Request) -> Response:
     found = await follow.stream(deps, call.caller, call.path["job_id"], query, connection)
     reading = found.reading
     headers = {"x-log-attempt": str(reading.attempt)}
-    if not query.merge:
+    if reading.merged:
+        headers["x-log-merged"] = "1"
+    else:
         headers |= {"x-log-offset": str(reading.offsets[0]), "x-log-worker": reading.workers[0]}
     return StreamingResponse(found.chunks, media_type=BYTES, headers=headers)

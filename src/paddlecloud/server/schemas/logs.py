@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -17,14 +17,16 @@ class LogsQuery(Request, frozen=True, kw_only=True):
     attempt: Natural | None = None
     since: str | None = None
     """A duration (10m) or a time; in the server's time zone if it has none."""
-    merge: Flag = 0
-    """All workers, line by line."""
+    merge: Literal["0", "1", "auto"] = "0"
+    """All workers, line by line; auto: if the job has several and none is named."""
     failed: Flag = 0
     """The worker that failed first, in the newest attempt that failed."""
     grep: str | None = None
     complete: Flag = 0
     """With grep: omit the last line while it is unfinished."""
+    times: Flag = 0
+    """The time when a line reached the server before each line."""
     frames: Flag = 0
-    """With merge or grep: frames (worker, next offset, length) instead of text."""
+    """With merge, grep or times: frames (worker, next offset, length, time) instead of text."""
     at: str | None = None
-    """With merge or grep: the offset to resume each worker at, `trainer-0:120,trainer-1:98`."""
+    """With frames: the offset to resume each worker at, `trainer-0:120,trainer-1:98`."""

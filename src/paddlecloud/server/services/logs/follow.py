@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from paddlecloud.model.logs.frames import Frames, Prefixes
 from paddlecloud.server.deps import Deps
@@ -42,12 +43,12 @@ async def stream(
     """What the query asks for; `connection` is the one on which new bytes may be pushed."""
     reading = await in_thread(read.begin, deps, caller, job_id, query)
     recheck = KeyRecheck(deps, caller)
-    if not query.merge and query.grep is None:
+    if not (reading.merged or query.times) and query.grep is None:
         chunks = _chunks(deps, reading, connection, recheck, follow=bool(query.follow))
     else:
         chunks = _frames(deps, reading, query, recheck)
         if not query.frames:
-            chunks = _text(chunks, prefixed=bool(query.merge))
+            chunks = _text(chunks, named=reading.merged)
     return LogStream(reading=reading, chunks=chunks)
 
 
@@ -151,14 +152,18 @@ async def _frames(
                         flush = not await waiter.wait(seconds)
 
 
-async def _text(frames: AsyncIterator[bytes], *, prefixed: bool) -> AsyncIterator[bytes]:
-    """The lines without frames; with `prefixed` each line starts with its worker."""
-    parser, prefixes = Frames(), Prefixes()
+async def _text(frames: AsyncIterator[bytes], *, named: bool) -> AsyncIterator[bytes]:
+    """The lines without frames; with `named` each line starts with its worker."""
+    parser, prefixes = Frames(), Prefixes(named=named)
     async for chunk in frames:
-        for worker, _, data in parser.feed(chunk):
-            text = prefixes.add(worker, data) if prefixed else data
-            if text:
+        for worker, _, data, time in parser.feed(chunk):
+            if text := prefixes.add(worker, data, "" if time is None else _utc(time)):
                 yield text
+
+
+def _utc(milliseconds: int) -> str:
+    at = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _check_open(deps: Deps) -> None:

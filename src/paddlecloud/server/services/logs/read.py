@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from paddlecloud.db.tables import attempts, jobs
 from paddlecloud.model.diagnosis.first_failure import first_failure
@@ -27,6 +27,9 @@ from paddlecloud.server.services.files.job_files import log_path
 from paddlecloud.server.services.jobs import queries
 from paddlecloud.server.services.logs._grep import Pattern, SearchedSource
 from paddlecloud.stores.logs.log_store import LogFile
+
+if TYPE_CHECKING:
+    from paddlecloud.model.logs.time_index import Note
 
 LOG_CHUNK = 256 * 1024
 MAX_NEWS = 32 * 1024
@@ -49,12 +52,17 @@ class Reading:
     offsets: tuple[int, ...]
     pattern: Pattern | None
     """Only lines that match."""
+    merged: bool
+    """The lines of all workers, each with its name."""
 
 
 def begin(deps: Deps, caller: Caller, job_id: str, query: LogsQuery) -> Reading:
     pattern = None if query.grep is None else Pattern(query.grep)
     job = queries.get(deps, caller, job_id)
-    number, names = _chosen(deps, job, query)
+    merge = query.merge == "1" or (
+        query.merge == "auto" and job.spec.is_gang and not (query.worker or query.failed)
+    )
+    number, names = _chosen(deps, job, query, merge=merge)
     left = _left_at(query.at)
     return Reading(
         job_id=job.id,
@@ -66,6 +74,7 @@ def begin(deps: Deps, caller: Caller, job_id: str, query: LogsQuery) -> Reading:
             for worker in names
         ),
         pattern=pattern,
+        merged=merge,
     )
 
 
@@ -187,66 +196,77 @@ class MergedLog:
         return b"".join(frames) + self._progress(), self._over or not self._query.follow
 
     def _find_workers(self) -> None:
-        """The workers of a job are known once its first attempt has started."""
-        number = self.reading.attempt
-        if self.reading.workers:
+        """The workers of a job are known once its first attempt has started; an elastic job may get
+        more of them."""
+        reading = self.reading
+        if not reading.merged or self._query.worker is not None:
             return
-        job = _known(self._deps, self.reading.job_id)
-        attempt = _attempt(self._deps, job, number)
-        names = _names(attempt) if attempt else ()
-        offsets = (_first_offset(self._deps, job, name, number, self._query) for name in names)
-        self.reading = replace(self.reading, workers=names, offsets=tuple(offsets))
+        job = _known(self._deps, reading.job_id)
+        if reading.workers and job.spec.elastic is None:
+            return
+        attempt = _attempt(self._deps, job, reading.attempt)
+        new = [name for name in _names(attempt) if name not in reading.workers] if attempt else []
+        offsets = [
+            _first_offset(self._deps, job, name, reading.attempt, self._query) for name in new
+        ]
+        self.reading = replace(
+            reading, workers=(*reading.workers, *new), offsets=(*reading.offsets, *offsets)
+        )
 
     def _frames(self, now: OpenLogs, flush: bool) -> Iterator[bytes]:
         """A frame for each block that was read; an empty one for a block without a match."""
-        if self._sources:
-            blocks = self._new_blocks(now, flush)
-        else:
-            self._sources = [self._source(now, index) for index in range(len(now.files))]
-            self._framed = list(self.reading.offsets)
-            blocks = merged(self._sources, size=LOG_CHUNK, whole=not flush)
-        for index, data in blocks:
-            yield self._frame(index, data) if data else b""
-        searches = self.reading.pattern is not None
-        self.holds = not searches and any(one.offset < one.end for one in self._sources)
+        for source, file in zip(self._sources, now.files, strict=False):
+            if file:
+                source.grow(file.size(), file.modified())
+        for index in range(len(self._sources), len(now.files)):
+            self._sources.append(self._source(now, index))
+            self._framed.append(self.reading.offsets[index])
+        dated = bool(self._query.times)
+        for index, time, data in merged(
+            self._sources, size=LOG_CHUNK, whole=not flush, dated=dated
+        ):
+            yield self._frame(index, data, time) if data else b""
+        if self.reading.pattern is not None:
+            return
+        for index, source in enumerate(self._sources):
+            if source.end - source.offset > MAX_HELD:
+                for data in source.chunks(source.end, LOG_CHUNK):
+                    yield self._frame(index, data, source.time)
+        self.holds = any(one.offset < one.end for one in self._sources)
 
     def _source(self, now: OpenLogs, index: int) -> Source:
         file, pattern = now.files[index], self.reading.pattern
         make = Source if pattern is None else partial(SearchedSource, pattern)
+        needs_times = self._query.times or len(now.files) > 1
         return make(
             partial(self._read, index),
-            partial(self._deps.logs.notes, now.paths[index]),
+            partial(self._deps.logs.notes, now.paths[index]) if needs_times else _no_notes,
             offset=self.reading.offsets[index],
             end=file.size() if file else 0,
             modified=file.modified() if file else 0.0,
         )
 
-    def _new_blocks(self, now: OpenLogs, flush: bool) -> Iterator[tuple[int, bytes]]:
-        """What was added since the last pass, one log after another."""
-        for index, source in enumerate(self._sources):
-            file = now.files[index]
-            source.end = max(source.end, file.size() if file else 0)
-            until = source.end if flush else source.whole_lines(source.end)
-            if self.reading.pattern is None and source.end - until > MAX_HELD:
-                until = source.end
-            for data in source.chunks(until, LOG_CHUNK):
-                yield index, data
-
     def _progress(self) -> bytes:
         """Frames without bytes for the logs that were searched further than their last frame."""
         behind = [i for i, one in enumerate(self._sources) if one.offset > self._framed[i]]
-        return b"".join(self._frame(index, b"") for index in behind)
+        return b"".join(self._frame(index, b"", 0.0) for index in behind)
 
-    def _frame(self, index: int, data: bytes) -> bytes:
+    def _frame(self, index: int, data: bytes, time: float) -> bytes:
         self._framed[index] = self._sources[index].offset
-        return framed(self.reading.workers[index], self._framed[index], data)
+        at = time if self._query.times else None
+        return framed(self.reading.workers[index], self._framed[index], data, at)
 
     def _read(self, index: int, offset: int, limit: int) -> bytes:
         file = self._open.files[index] if self._open else None
         return file.read(offset, limit) if file else b""
 
 
-def _chosen(deps: Deps, job: Job, query: LogsQuery) -> tuple[int, tuple[str, ...]]:
+def _no_notes(first: int, count: int) -> list[Note]:
+    """The times of a log that is neither merged with others nor shown with times."""
+    return []
+
+
+def _chosen(deps: Deps, job: Job, query: LogsQuery, *, merge: bool) -> tuple[int, tuple[str, ...]]:
     """Number of the attempt, and the workers. Before the first attempt every job is assumed to
     have a trainer-0, and a merged log has no workers yet."""
     number = query.attempt
@@ -257,7 +277,7 @@ def _chosen(deps: Deps, job: Job, query: LogsQuery) -> tuple[int, tuple[str, ...
         return number, (worker,)
     number = number or max(1, job.attempt)
     attempt = _attempt(deps, job, number)
-    if query.merge and query.worker is None:
+    if merge and query.worker is None:
         return number, _names(attempt) if attempt else ()
     names = _names(attempt) if attempt else ("trainer-0",)
     chosen = query.worker or ("trainer-0" if "trainer-0" in names else names[0])
