@@ -38,7 +38,7 @@ def run(args: Args, context: Context) -> int:
         data = b"".join(chunks)
         size = len(data)
         log = data.decode("utf-8", "replace")
-        context.out.value({"job_id": job_id, "worker": _worker(args, context), "log": log})
+        context.out.value({"job_id": job_id, "worker": _worker(args, context, job_id), "log": log})
     else:
         for chunk in chunks:
             context.out.raw(chunk)
@@ -48,11 +48,11 @@ def run(args: Args, context: Context) -> int:
     return 0
 
 
-def _worker(args: Args, context: Context) -> str | None:
+def _worker(args: Args, context: Context, job_id: str) -> str | None:
     """Whose log was printed; None: those of several, or of the one that failed."""
     if args["worker"] or args["merge"] or args["failed"]:
         return str(args["worker"]) if args["worker"] else None
-    job = context.client.query_job(wanted_job(args), diff=False)
+    job = context.client.query_job(job_id, diff=False)
     return None if len(job.view.get("workers", ())) > 1 else "trainer-0"
 
 
