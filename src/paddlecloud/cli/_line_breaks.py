@@ -13,6 +13,8 @@ _COMMAND = "paddlecloud"
 _ENDS = ";,.:)?`；，。：）？"
 _GROUPS = {"help", *(word for group in registry.GROUPS for word in group.split())}
 """Words of a command after which another one follows."""
+_QUOTE = 30
+"""Columns after which a quotation may be broken."""
 _WIDTHS: dict[str, int] = {}
 """Of texts that were measured: the cells of a table repeat."""
 _BRACKET = 24
@@ -82,6 +84,9 @@ def _atoms(text: str) -> list[tuple[str, bool]]:
     atoms: list[tuple[str, bool]] = []
     for number, word in enumerate(text.split()):
         blank = number > 0
+        if atoms and atoms[-1][0].count('"') % 2 and width(atoms[-1][0]) < _QUOTE:
+            atoms[-1] = (f"{atoms[-1][0]} {word}", atoms[-1][1])  # a quotation
+            continue
         if word.isascii():
             atoms.append((word, blank))
             continue

@@ -37,6 +37,8 @@ _SOON = 0.5
 """Seconds after which a speed means something."""
 _OFTEN = 0.5
 """Seconds after which a bar is drawn again that still shows the same percent."""
+_JOINED, _PATH = ("/", "\\", "-", "_", "."), ("/", "\\", "-", "_")
+"""What joins a job id with the text before it, or after it, to a longer name."""
 _NARROWEST, _USUAL = 60, 80
 """Columns: a narrower terminal is treated as one of so many; the width where there is none."""
 
@@ -107,7 +109,8 @@ class Output:
             from paddlecloud.cli._line_breaks import wrap  # noqa: PLC0415 - only for terminals
 
             columns = self._width(sys.stderr)
-            lines = [part for line in text.split("\n") for part in wrap(line, columns)]
+            shown = with_short_ids(text).split("\n")
+            lines = [part for line in shown for part in wrap(line, columns)]
             text = "\n".join(lines)
         self.status.give_way(lambda: self._print_error(text))
 
@@ -116,8 +119,6 @@ class Output:
         self.message(text, wrapped=False)
 
     def say(self, code: str, /, **params: object) -> None:
-        if self.errors_on_terminal and "job_id" in params:
-            params["job_id"] = short_id(str(params["job_id"]))
         self.message(say(code, self.lang, **params))
 
     def text(self, code: str, /, **params: object) -> str:
@@ -378,9 +379,19 @@ def key_lines(view: Mapping[str, object], keys: Iterable[str]) -> list[str]:
     return lines
 
 
-def short_id(job_id: str) -> str:
-    """`job-` and the first 8 digits: enough to name a job in any command."""
-    return job_id[:12] if job_id.startswith("job-") and len(job_id) == 36 else job_id
+def with_short_ids(text: str) -> str:
+    """The text with `job-` and 8 digits in place of each whole job id: enough to name a job in any
+    command. An id in a path stays whole."""
+    if "job-" not in text:
+        return text
+    first, *parts = text.split("job-")
+    shown = first
+    for part in parts:
+        before, after = shown[-1:], part[32:33]
+        is_id = len(part) >= 32 and all(letter in "0123456789abcdef" for letter in part[:32])
+        is_alone = not (before.isalnum() or after.isalnum() or before in _JOINED or after in _PATH)
+        shown += "job-" + (part[:8] + part[32:] if is_id and is_alone else part)
+    return shown
 
 
 def size(count: int) -> str:

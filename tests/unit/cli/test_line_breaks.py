@@ -48,6 +48,7 @@ def test_wide_characters_take_two_columns_and_colours_none(text: str, want: int)
             40,
             ["see paddlecloud list_jobs before you", "submit again"],
         ),
+        ('for example --start_cmd="sh run.sh"', 32, ["for example", '--start_cmd="sh run.sh"']),
         (
             "or: paddlecloud server start",
             26,

@@ -18,6 +18,7 @@ from paddlecloud.cli.output import (
     one_line,
     size,
     visible,
+    with_short_ids,
 )
 from paddlecloud.cli.table import Column
 
@@ -122,6 +123,25 @@ def test_messages_fit_a_terminal_and_stay_whole_in_a_pipe(
     told.truncate(0)
     out.message("a line of a log " * 9, wrapped=False)
     assert told.getvalue().count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("{id}", "{short}"),
+        ("{id}: failed, see {id}", "{short}: failed, see {short}"),
+        ("{id}：失败", "{short}：失败"),
+        ("--job_id={id}.", "--job_id={short}."),
+        ("in output/{id}", "in output/{id}"),
+        ("{id}/log", "{id}/log"),
+        ("x{id}, {id}0, my-{id}", "x{id}, {id}0, my-{id}"),
+        ("job-1 and job-", "job-1 and job-"),
+        ("no id", "no id"),
+    ],
+)
+def test_ids_are_shortened_but_not_in_paths(text: str, want: str) -> None:
+    values = {"id": "job-" + "0123456789abcdef" * 2, "short": "job-01234567"}
+    assert with_short_ids(text.format(**values)) == want.format(**values)
 
 
 @pytest.mark.parametrize(

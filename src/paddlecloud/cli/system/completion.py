@@ -139,7 +139,7 @@ def _first(table: list[Command]) -> list[str]:
 
 def _second(table: list[Command]) -> list[tuple[str, list[str]]]:
     rows = [(group, registry.within(group)) for group in registry.GROUPS]
-    return [*rows, ("completion", list(SHELLS)), ("help", _first(table)[:-1])]
+    return [*rows, ("completion", list(SHELLS)), ("help", ["all", *_first(table)[:-1]])]
 
 
 def _flags(command: Command) -> list[str]:
