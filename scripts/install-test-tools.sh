@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what some tests need besides .venv: PostgreSQL, zsh and fish with apt-get (root only), and
-# the RecordIO library of 2017, a wheel, into the user's cache. Prints what it cannot install; tests
-# that need it are skipped then.
+# into the user's cache Prometheus, a Debian package, and the RecordIO library of 2017, a wheel. Prints
+# what it cannot install; tests that need it are skipped then.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,6 +13,7 @@ main() {
     command -v fish >/dev/null || missing+=(fish)
     [ ${#missing[@]} = 0 ] || install_packages "${missing[@]}" ||
         echo "install-test-tools.sh: not installed: ${missing[*]}" >&2
+    install_prometheus || echo "install-test-tools.sh: not installed: prometheus" >&2
     install_recordio || echo "install-test-tools.sh: not installed: recordio 0.1.7" >&2
 }
 
@@ -21,6 +22,23 @@ install_packages() {
     local install=(apt-get install -y -q --no-install-recommends "$@")
     export DEBIAN_FRONTEND=noninteractive
     "${install[@]}" || { apt-get update -q && "${install[@]}"; }
+}
+
+# Only unpacked: a test needs the program, and not a service that runs.
+install_prometheus() {
+    local cache=${XDG_CACHE_HOME:-$HOME/.cache}/paddlecloud-dev unpacked
+    command -v prometheus >/dev/null && return 0
+    [ ! -e "$cache/prometheus/usr/bin/prometheus" ] || return 0
+    command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || return 1
+    unpacked=$(mktemp -d)
+    (cd "$unpacked" && { apt-get download -q prometheus || { apt-get update -q && apt-get download -q prometheus; }; }) &&
+        dpkg-deb -x "$unpacked"/prometheus_*.deb "$unpacked/root" &&
+        mkdir -p "$cache" &&
+        rm -rf "$cache/prometheus" &&
+        mv "$unpacked/root" "$cache/prometheus"
+    local code=$?
+    rm -rf "$unpacked"
+    return $code
 }
 
 # The wheel is for Python 3.6; its library loads under any.

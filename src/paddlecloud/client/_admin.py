@@ -45,7 +45,7 @@ class Admin:
         self._transport.post(f"{_user(user_id)}/delete", {}, schema=DONE)
 
     def tokens(self, user: str | None = None, *, revoked: bool = False) -> Rows:
-        """The keys of all users, or of one, without their secrets."""
+        """The keys of one user, or of all and the tokens without a user; never their secrets."""
         query = {"user": user, "revoked": int(revoked)}
         answer = self._transport.get("/admin/tokens", query, schema=response_schemas.TOKENS)
         return list(answer["tokens"])
@@ -55,6 +55,12 @@ class Admin:
         path = f"{_user(user_id)}/tokens"
         asked = {"name": name, "scope": scope}
         return self._transport.post(path, asked, schema=response_schemas.NEW_TOKEN)
+
+    def create_metrics_token(self, *, name: str = "") -> dict[str, Any]:
+        """A bearer token for GET /metrics, without a user; its `token` is returned only now."""
+        schema = response_schemas.NEW_BEARER_TOKEN
+        asked = {"scope": "metrics", "name": name}
+        return self._transport.post("/admin/tokens", asked, schema=schema)
 
     def revoke_token(self, ak: str) -> dict[str, Any]:
         path = f"/admin/tokens/{quote(ak)}/revoke"

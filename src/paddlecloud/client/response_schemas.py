@@ -192,6 +192,9 @@ TOKENS = keys({"tokens": each(TOKEN)})
 NEW_TOKEN = keys(
     {"ak": text, "sk": text, "user_id": text}, {"name": text, "scope": text, "created_at": text}
 )
+NEW_BEARER_TOKEN = keys(
+    {"ak": text, "token": text}, {"name": text, "scope": text, "created_at": text}
+)
 CHECKS = keys({"checks": each(keys({"name": text, "ok": flag, "detail": text}))})
 COLLECTED = keys({"jobs": count, "bytes": count})
 _CHOICES = keys(

@@ -13,6 +13,16 @@ ACCOUNT_TEXTS: dict[str, tuple[str, str]] = {
         "key {ak} is read-only; use a key with scope full: paddlecloud token create",
         "密钥 {ak} 只能读取，请使用权限为 full 的密钥：paddlecloud token create",
     ),
+    "auth_metrics_only": (
+        "token {ak} has the scope metrics; it is good for GET /metrics only",
+        "令牌 {ak} 的权限为 metrics，只能用于 GET /metrics",
+    ),
+    "auth_bearer_unknown": (
+        "this bearer token does not exist or was revoked; make another one: paddlecloud admin "
+        "token create --scope=metrics",
+        "该 Bearer 令牌不存在或已被吊销，可重新创建：paddlecloud admin token create "
+        "--scope=metrics",
+    ),
     # -- gen_token ---------------------------------------------------------------------------
     "email_domain": (
         "mail addresses at {domain} cannot get a token on this server; accepted domains: {domains}",
@@ -123,6 +133,17 @@ ACCOUNT_TEXTS: dict[str, tuple[str, str]] = {
     "tokens_too_many": (
         "{user_id} already has {count} keys, which is the limit; revoke one first",
         "{user_id} 已有 {count} 个密钥，达到上限，请先吊销一个",
+    ),
+    "bearer_tokens_too_many": (
+        "this server already has {count} tokens without a user, which is the limit; revoke one "
+        "first",
+        "本服务器已有 {count} 个不属于用户的令牌，达到上限，请先吊销一个",
+    ),
+    "metrics_token_user": (
+        "a token with the scope metrics belongs to no user; leave out {user_id}: paddlecloud admin "
+        "token create --scope=metrics --name=prometheus",
+        "权限为 metrics 的令牌不属于任何用户，请去掉 {user_id}：paddlecloud admin token create "
+        "--scope=metrics --name=prometheus",
     ),
     "since_invalid": (
         "--since={value} is neither a duration (30s, 10m, 2h, 1d) nor a time (2026-01-31 "

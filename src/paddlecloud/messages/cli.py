@@ -252,6 +252,11 @@ TEXTS: dict[str, tuple[str, str]] = {
         "已新建资源池 {pool}；用 paddlecloud admin machine invite --pool={pool} 邀请机器加入",
     ),
     "pool_deleted": ("deleted the pool {pool}", "已删除资源池 {pool}"),
+    "bearer_once": (
+        "the token is only shown once: save it now; to revoke it: paddlecloud admin token revoke "
+        "{ak}",
+        "令牌只显示这一次，请立即保存；吊销：paddlecloud admin token revoke {ak}",
+    ),
     "user_deleted": (
         "user {user} deleted",
         "已删除用户 {user}",

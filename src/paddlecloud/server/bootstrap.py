@@ -90,6 +90,7 @@ def open_deps(settings: Settings, url: str = "", *, fresh: bool = False) -> Deps
         deps = together(deps, db)
     refresh(deps)
     storage_usage.notice_limits(deps)
+    deps.metrics.add_pools(deps.pools)
     db.subscribe(partial(forward_notification, deps))
     for backend in deps.backends.values():
         if isinstance(backend, KeepsAgent):

@@ -187,6 +187,10 @@ def unsigned(request: Request, _site: Site) -> None:
 
 
 def malformed(request: Request, _site: Site) -> None:
+    request.signed().headers["authorization"] = "Basic bGV0LW1lLWlu"
+
+
+def unknown_bearer(request: Request, _site: Site) -> None:
     request.signed().headers["authorization"] = "Bearer let-me-in"
 
 
@@ -288,6 +292,7 @@ def other_kind_of_key(request: Request, site: Site) -> None:
 ATTACKS: list[tuple[Callable[[Request, Site], None], str]] = [
     (unsigned, "auth_missing"),
     (malformed, "auth_malformed"),
+    (unknown_bearer, "auth_bearer_unknown"),
     (wrong_secret, "auth_signature"),
     (unknown_key, "auth_unknown_key"),
     (changed_body, "auth_body_hash"),

@@ -515,9 +515,9 @@ def test_metrics_count_requests_and_jobs(world: World) -> None:
     world.submit()
     world.agent.poll()
     text = world.raw("/metrics").body.decode()
-    assert 'paddlecloud_jobs{state="schedule"} 1' in text
-    assert 'paddlecloud_agent_silent_seconds{agent="node-0"} 0' in text
-    line = 'paddlecloud_requests_total{method="POST",route="/api/v1/jobs",status="200"} 1'
+    assert 'paddlecloud_jobs{state="schedule"} 1.0\n' in text
+    assert 'paddlecloud_agent_silent_seconds{agent="node-0"} 0.0\n' in text
+    line = 'paddlecloud_requests_total{method="POST",route="/api/v1/jobs",status="200"} 1.0\n'
     assert line in text
     assert text.count("# TYPE paddlecloud_jobs gauge") == 1
 

@@ -10,7 +10,7 @@ from paddlecloud.db.tables import outbox
 from paddlecloud.db.tables.outbox import MAIL
 from paddlecloud.model.policy.quota import Plan
 from paddlecloud.server.loops.outbox import Sender
-from paddlecloud.server.services.admin import health
+from paddlecloud.server.services.admin import gauges
 from paddlecloud.server.services.notifications import notify
 from paddlecloud.server.settings import Settings
 from tests.integration.server.conftest import MakeWorld
@@ -170,9 +170,9 @@ def test_two_servers_send_each_mail_once(make_world: MakeWorld, postman: SmtpSer
             sender.tick(world.deps, world.clock())
         assert all(sender.wait(30) for sender in senders)
     assert len(mails_to(postman, "twice@example.com")) == 12
-    counted = world.deps.metrics.render(health.gauges(world.deps, None))
-    assert 'paddlecloud_outbox_sent_total{kind="mail"} 12\n' in counted
-    assert 'paddlecloud_outbox_waiting{kind="mail"} 0\n' in counted
+    counted = world.deps.metrics.render(gauges.measure(world.deps, None)).decode()
+    assert 'paddlecloud_outbox_sent_total{kind="mail"} 12.0\n' in counted
+    assert 'paddlecloud_outbox_waiting{kind="mail"} 0.0\n' in counted
 
 
 # -- choosing -------------------------------------------------------------------------------------

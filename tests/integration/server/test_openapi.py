@@ -35,9 +35,9 @@ def test_it_says_which_routes_need_a_signature() -> None:
     for route in ROUTES:
         operation = find_operation(route.method, re.sub(r"\{\w+(:path)?\}", "x", route.path))
         assert operation is not None
-        assert operation["security"] == (
-            [] if route.access is Access.OPEN else [{"bce-auth-v1": []}]
-        )
+        signed: list[dict[str, list[str]]] = [{"bce-auth-v1": []}]
+        want = {Access.OPEN: [], Access.METRICS: [*signed, {"bearer": []}]}
+        assert operation["security"] == want.get(route.access, signed)
 
 
 def test_parameters_are_described() -> None:

@@ -32,7 +32,7 @@ OPERATIONS = [
     for path, operations in api()["paths"].items()
     for method, operation in operations.items()
 ]
-ACCESS = ("open", "user", "admin", "agent", "job")
+ACCESS = ("open", "user", "admin", "agent", "job", "metrics")
 PEOPLE = (
     "owner", "other", "readonly", "read", "admin", "read_admin", "revoked", "disabled", "agent",
     "worker", "strange_worker", "unsigned",

@@ -10,7 +10,6 @@ import pytest
 from paddlecloud.model.errors import Unauthenticated
 from paddlecloud.server.http.auth import secret_of
 from paddlecloud.server.http.origin_check import OriginCheck
-from paddlecloud.server.metrics import Metrics
 from paddlecloud.server.services.jobs.views import hours, iso
 from paddlecloud.server.services.transfer.output_uploads import good_for
 from paddlecloud.server.settings import Http, Settings
@@ -96,32 +95,6 @@ def test_a_secret_belongs_to_one_key_and_one_server() -> None:
     secrets = {secret_of(key, ak) for key in (b"1", b"2") for ak in ("a", "b")}
     assert len(secrets) == 4
     assert secret_of(b"1", "a") in secrets
-
-
-def test_metrics_are_prometheus_text() -> None:
-    metrics = Metrics()
-    where = (("method", "GET"), ("route", "/a"))
-    metrics.add("requests_total", where)
-    metrics.add("requests_total", where)
-    metrics.add("seconds_sum", (), 0.25)
-    text = metrics.render([("jobs", {"state": 'a"b\\c\nd'}, 3.0)])
-    assert text == (
-        "# TYPE jobs gauge\n"
-        'jobs{state="a\\"b\\\\c\\nd"} 3\n'
-        "# TYPE requests_total counter\n"
-        'requests_total{method="GET",route="/a"} 2\n'
-        "# TYPE seconds_sum counter\n"
-        "seconds_sum 0.25\n"
-    )
-
-
-def test_a_number_keeps_all_its_digits() -> None:
-    text = Metrics().render([("a", {}, 12345678901.0), ("b", {}, 1234567.25), ("c", {}, 0.0)])
-    assert [line for line in text.splitlines() if not line.startswith("#")] == [
-        "a 12345678901",
-        "b 1234567.25",
-        "c 0",
-    ]
 
 
 @pytest.mark.parametrize(

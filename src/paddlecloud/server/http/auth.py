@@ -1,8 +1,8 @@
 """Authentication: makes a `Caller` of a request.
 
-Each `Authenticator` knows one kind of credentials; today these are signatures. Routes and
-permissions know only the `Caller`. Secret keys are not stored: each is derived from its access key
-and the server's own key, so a copied database opens nothing.
+Each `Authenticator` knows one kind of credentials: signatures here, bearer tokens in `bearer_auth`.
+Routes and permissions know only the `Caller`. Secret keys are not stored: each is derived from its
+access key and the server's own key, so a copied database opens nothing.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ WRITE_BEHIND = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """Who makes a request: a user, an agent, or a worker of a job."""
+    """Who makes a request: a user, an agent, a worker of a job, or a program that reads metrics."""
 
     ak: str
     kind: str
-    """user, agent or job; a route is for one of them."""
+    """user, agent, job or metrics; a route is for one of them."""
     user_id: str = ""
-    """The user, or the owner of the job; empty for an agent."""
+    """The user, or the owner of the job; empty for others."""
     role: str = ""
     scope: str = Scope.FULL.value
     source: str = ""

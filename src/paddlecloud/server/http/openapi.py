@@ -42,7 +42,12 @@ def document(routes: tuple[Route, ...]) -> dict[str, Any]:
                     "description": "bce-auth-v1/{ak}/{time}/{seconds}/{headers}/{signature}; "
                     "host, x-bce-content-sha256, x-bce-nonce and every other x-bce header must be "
                     "signed.",
-                }
+                },
+                "bearer": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "A token of `admin token create --scope=metrics`.",
+                },
             },
         },
     }
@@ -57,7 +62,7 @@ def _operation(route: Route) -> dict[str, Any]:
         "tags": [route.access.value],
         "x-access": "admin" if route.admin else route.access.value,
         "x-owned": _owned(route),
-        "security": [] if route.access is Access.OPEN else [{"bce-auth-v1": []}],
+        "security": _security(route),
         "parameters": _parameters(route),
         "responses": {
             str(route.status): {
@@ -74,6 +79,13 @@ def _operation(route: Route) -> dict[str, Any]:
         raw = "application/octet-stream" if route.body is None else "application/json"
         operation["requestBody"] = {"content": _content(route.body, raw)}
     return operation
+
+
+def _security(route: Route) -> list[dict[str, Any]]:
+    if route.access is Access.OPEN:
+        return []
+    signed: dict[str, Any] = {"bce-auth-v1": []}
+    return [signed, {"bearer": []}] if route.access is Access.METRICS else [signed]
 
 
 def _owned(route: Route) -> str | None:

@@ -6,6 +6,7 @@ not exist, so a request never reveals that it does.
 
 from __future__ import annotations
 
+from paddlecloud.db.tables.bearer_tokens import METRICS
 from paddlecloud.db.tables.tokens import Scope
 from paddlecloud.db.tables.users import UserRole
 from paddlecloud.model.errors import Forbidden, Unauthenticated
@@ -14,8 +15,12 @@ from paddlecloud.server.http.auth import Caller
 
 
 def check_rights(caller: Caller, kind: str, *, writes: bool, admin: bool) -> None:
-    """Raise unless this caller may call a route for callers of `kind`."""
-    if caller.kind != kind:
+    """Raise unless this caller may call a route for callers of `kind`. Users may read metrics."""
+    if caller.kind == METRICS:
+        if kind != METRICS:
+            raise Unauthenticated("auth_metrics_only", ak=caller.ak)
+        return
+    if caller.kind != ("user" if kind == METRICS else kind):
         raise Unauthenticated("auth_role", ak=caller.ak, role=caller.kind)
     if caller.kind != "user":
         return

@@ -28,6 +28,8 @@ class Access(StrEnum):
     AGENT = "agent"
     JOB = "job"
     """A worker of a job, for what belongs to its own job."""
+    METRICS = "metrics"
+    """A user, or a program with a bearer token of this scope."""
 
 
 @dataclass(frozen=True, kw_only=True)

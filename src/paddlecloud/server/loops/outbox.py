@@ -106,7 +106,7 @@ def deliver(deps: Deps, row: Outgoing) -> None:
         return
     now = deps.clock()
     deps.db.write(lambda tx: outbox.sent(tx, row.id, now))
-    deps.metrics.add("paddlecloud_outbox_sent_total", (("kind", row.kind),))
+    deps.metrics.outbox("sent", row.kind)
 
 
 def next_try(row: Outgoing, now: datetime, retry_for: timedelta) -> datetime | None:
@@ -135,7 +135,7 @@ def _failed(deps: Deps, row: Outgoing, error: PaddleCloudError, now: datetime) -
 
     deps.db.write(note)
     outcome = "given_up" if due is None else "failed"
-    deps.metrics.add(f"paddlecloud_outbox_{outcome}_total", (("kind", row.kind),))
+    deps.metrics.outbox(outcome, row.kind)
     log.warning("%s %s, try %d: %s", row.id, outcome.replace("_", " "), row.tries, error)
 
 

@@ -72,7 +72,9 @@ class Schedule:
         capacity_freed = deps.hub.wake_event(CAPACITY_CHANNEL)
         capacity_freed.clear()
         elastic.replace_failed(deps, now)
+        began = time.perf_counter()
         at, has_capacity = self.planner.plan_all(deps, now)
+        deps.metrics.planned(time.perf_counter() - began)
         elastic.resize(deps, now)
         if not has_capacity:
             capacity_freed.wait(GATHER)

@@ -10,7 +10,9 @@ from paddlecloud.server.schemas.accounts import (
     AdminTokensQuery,
     AuditAnswer,
     AuditQuery,
+    BearerTokenRequest,
     DeletedAnswer,
+    NewBearerToken,
     NewToken,
     PoolsAnswer,
     TokenRequest,
@@ -81,6 +83,16 @@ def token_create(deps: Deps, call: Call) -> NewToken:
 )
 def token_list(deps: Deps, call: Call) -> TokensAnswer:
     return tokens.list_tokens(deps, call.query.user, call.query)
+
+
+@router.post(
+    "/api/v1/admin/tokens",
+    "Make a bearer token, which has no user; it is shown this once",
+    admin=True,
+    body=BearerTokenRequest,
+)
+def bearer_token_create(deps: Deps, call: Call) -> NewBearerToken:
+    return tokens.create_bearer_token(deps, call.caller, call.body)
 
 
 @router.post("/api/v1/admin/tokens/{ak}/revoke", "Revoke a key of any user", admin=True)

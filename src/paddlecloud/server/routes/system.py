@@ -8,8 +8,9 @@ from paddlecloud import __version__
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.openapi import document
 from paddlecloud.server.http.routing import Access, Call, Router, json_response
+from paddlecloud.server.metrics import CONTENT_TYPE
 from paddlecloud.server.schemas.system import DoctorAnswer, Health, WhoAmI
-from paddlecloud.server.services.admin import health
+from paddlecloud.server.services.admin import gauges, health
 from paddlecloud.server.services.jobs.views import iso
 
 router = Router()
@@ -32,12 +33,11 @@ def whoami(deps: Deps, call: Call) -> WhoAmI:
     )
 
 
-@router.get("/metrics", "Prometheus metrics", media="text/plain")
+@router.get("/metrics", "Prometheus metrics", access=Access.METRICS, media="text/plain")
 def metrics(deps: Deps, call: Call) -> Response:
-    """Per-user figures: admins see all users, others only themselves."""
-    only = None if call.caller.is_admin else call.caller.user_id
-    text = deps.metrics.render(health.gauges(deps, only))
-    return Response(text, media_type="text/plain; version=0.0.4")
+    """Per-user figures: users who are not admins see only their own."""
+    only = call.caller.user_id if call.caller.kind == "user" and not call.caller.is_admin else None
+    return Response(deps.metrics.render(gauges.measure(deps, only)), media_type=CONTENT_TYPE)
 
 
 @router.get("/api/v1/doctor", "Check every link", long=True)

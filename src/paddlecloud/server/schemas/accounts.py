@@ -34,6 +34,11 @@ class TokenRequest(Request, frozen=True, kw_only=True):
     scope: ScopeWord = "full"
 
 
+class BearerTokenRequest(Request, frozen=True, kw_only=True):
+    scope: Literal["metrics"]
+    name: TokenName = ""
+
+
 class TokensQuery(Request, frozen=True, kw_only=True):
     revoked: Flag = 0
 
@@ -74,11 +79,21 @@ class DeletedSecret(Answer, frozen=True, kw_only=True):
 
 
 class NewToken(Answer, frozen=True, kw_only=True):
-    """The only answer that ever holds a secret key."""
+    """The only answer that ever holds a secret key of a user."""
 
     ak: str
     sk: str
     user_id: str
+    name: str
+    scope: str
+    created_at: str
+
+
+class NewBearerToken(Answer, frozen=True, kw_only=True):
+    """The only answer that ever holds a bearer token."""
+
+    ak: str
+    token: str
     name: str
     scope: str
     created_at: str

@@ -245,7 +245,7 @@ def format_time(deps: Deps, at: datetime) -> str:
     return f"{text} ({deps.settings.time_zone or local.strftime('UTC%z')})"
 
 
-def gauges(deps: Deps, only: str | None) -> list[tuple[str, dict[str, str], float]]:
+def in_use(deps: Deps, only: str | None) -> dict[str, dict[str, float]]:
     """Use of public pools by user, for who uses any now; for one alone if that is asked for."""
     now = deps.clock()
 
@@ -253,16 +253,15 @@ def gauges(deps: Deps, only: str | None) -> list[tuple[str, dict[str, str], floa
         owners = {run.owner for run in usage.running(tx) if only in (None, run.owner)}
         return used_now(deps, tx, owners, now)[0] if owners else {}
 
-    rows: list[tuple[str, dict[str, str], float]] = []
-    for owner, used in (deps.db.read(read) if binding(deps) else {}).items():
-        about = {"user": owner}
-        rows += [
-            ("paddlecloud_quota_running_jobs", about, float(used.jobs)),
-            ("paddlecloud_quota_minutes_today", about, round(in_minutes(used.today), 3)),
-            ("paddlecloud_quota_cpu", about, used.resources.cpu),
-            ("paddlecloud_quota_gpu", about, float(used.resources.gpu)),
-        ]
-    return rows
+    return {
+        owner: {
+            "running_jobs": float(used.jobs),
+            "minutes_today": round(in_minutes(used.today), 3),
+            "cpu": used.resources.cpu,
+            "gpu": float(used.resources.gpu),
+        }
+        for owner, used in (deps.db.read(read) if binding(deps) else {}).items()
+    }
 
 
 def _check_priority(tx: Tx, owner: str, spec: JobSpec, plan: Plan) -> None:

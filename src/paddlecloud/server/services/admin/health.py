@@ -1,4 +1,4 @@
-"""Health checks for `doctor` (database, store, agents, isolation) and gauges for metrics."""
+"""Health checks for `doctor`: database, store, agents, isolation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from paddlecloud.db.engine.sqlite import LITTLE_SPACE
-from paddlecloud.db.tables import agents, counters, jobs, outbox
+from paddlecloud.db.tables import agents, counters, jobs
 from paddlecloud.messages import render
 from paddlecloud.model.errors import (
     Internal,
@@ -18,11 +18,12 @@ from paddlecloud.model.errors import (
     StorageFull,
     Unreachable,
 )
-from paddlecloud.model.jobs.states import JobState
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.schemas.system import Check
-from paddlecloud.server.services.accounts import quota
 from paddlecloud.server.services.placement import isolation
+
+AGENT_FRESH = timedelta(seconds=70)
+"""Twice the 30 s of a long poll, and some: an agent without contact for longer is silent."""
 
 
 def checks(deps: Deps, owner: str, lang: str, *, all_of_it: bool) -> list[Check]:
@@ -39,22 +40,6 @@ def checks(deps: Deps, owner: str, lang: str, *, all_of_it: bool) -> list[Check]
         Check(name=link.name, ok=True, detail="") if link.ok and link.name in hidden else link
         for link in links
     ]
-
-
-def gauges(deps: Deps, only: str | None) -> list[tuple[str, dict[str, str], float]]:
-    counts = deps.db.read(jobs.count_by_state)
-    rows = [
-        ("paddlecloud_jobs", {"state": state.value}, float(counts.get(state, 0)))
-        for state in JobState
-    ]
-    waiting = deps.db.read(outbox.count_waiting)
-    for kind in (outbox.MAIL, outbox.WEBHOOK):
-        rows.append(("paddlecloud_outbox_waiting", {"kind": kind}, float(waiting.get(kind, 0))))
-    now = deps.clock()
-    for agent in deps.db.read(agents.list_agents):
-        silent = (now - agent.seen_at).total_seconds()
-        rows.append(("paddlecloud_agent_silent_seconds", {"agent": agent.id}, silent))
-    return rows + quota.gauges(deps, only)
 
 
 def _check(name: str, lang: str, probe: Callable[[], str]) -> Check:
@@ -90,12 +75,12 @@ def _store(deps: Deps, owner: str) -> str:
 def _agents(deps: Deps, lang: str) -> str:
     now = deps.clock()
     known = deps.db.read(agents.list_agents)
-    silent = [agent for agent in known if now - agent.seen_at > _FRESH]
+    silent = [agent for agent in known if now - agent.seen_at > AGENT_FRESH]
     if not known:
         raise Unreachable("health_no_agent")
     if silent:
         names = ", ".join(agent.id for agent in silent)
-        raise Unreachable("health_agent_silent", seconds=_FRESH.seconds, agents=names)
+        raise Unreachable("health_agent_silent", seconds=AGENT_FRESH.seconds, agents=names)
     # The capacity that a pool plans with: settings override what the machine reports.
     counted = {node.id: node.total for nodes in deps.nodes().values() for node in nodes}
     capacities = [(agent.id, counted.get(agent.id, agent.capacity)) for agent in known]
@@ -134,5 +119,3 @@ def _apart(deps: Deps, lang: str) -> str:
 
 
 _LATELY = timedelta(days=7)
-_FRESH = timedelta(seconds=70)
-"""Twice the 30 s of a long poll, and some."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from paddlecloud.db.engine.base import Tx
@@ -85,7 +85,8 @@ async def receive(deps: Deps, node: str, body: memoryview) -> ReportAnswer:
     stored = await run(store_logs, deps, node, report, log_bytes)
     if stored.has_changes:
         work = partial(apply, deps=deps, stored=stored)
-        await deps.loop_writer.write(work, durable=stored.durable)
+        for pool, waited in await deps.loop_writer.write(work, durable=stored.durable):
+            deps.metrics.started(pool, waited.total_seconds())
     return stored.answer
 
 
@@ -132,8 +133,9 @@ def store_logs(deps: Deps, node: str, report: Report, log_bytes: memoryview) -> 
     return StoredReport(answer=answer, news=news, tails=tails, uses=uses, waits=waits)
 
 
-def apply(tx: Tx, deps: Deps, stored: StoredReport) -> None:
-    """Write the changes of a report, and settle the jobs that it concerns."""
+def apply(tx: Tx, deps: Deps, stored: StoredReport) -> list[tuple[str, timedelta]]:
+    """Write the changes of a report, and settle the jobs that it concerns. Returns the pool of each
+    that has started for the first time, and how long that took since its submit."""
     now = deps.clock()
     live_usage.take_in(tx, stored.uses, now)
     hold_reasons.take_in(tx, stored.waits, [assigned.job for _, assigned in stored.news])
@@ -158,8 +160,12 @@ def apply(tx: Tx, deps: Deps, stored: StoredReport) -> None:
         members = [one for one in assigned.attempt.replicas if one.id in stored.tails]
         job, job_tails = touched.setdefault(assigned.job.id, (assigned.job, {}))
         job_tails |= {one.worker: stored.tails[one.id] for one in members}
+    started: list[tuple[str, timedelta]] = []
     for job, job_tails in touched.values():
-        settle(tx, deps, job, now=now, tails=job_tails)
+        settled = settle(tx, deps, job, now=now, tails=job_tails)
+        if job.started_at is None and settled.started_at is not None:
+            started.append((job.pool or "", settled.started_at - job.created_at))
+    return started
 
 
 def last_bytes(deps: Deps, attempt: Attempt) -> dict[str, bytes]:

@@ -58,6 +58,9 @@ def apply(
         return _write(tx, deps, check(tx, ready) if check else ready, known, now)
 
     placed = deps.db.write(write, durable=durable)
+    for attempt in placed:
+        waited = now - known[attempt.job_id].waiting_since
+        deps.metrics.placed(attempt.pool, waited.total_seconds())
     return start(deps, placed)
 
 
