@@ -74,6 +74,22 @@ SERVER_TEXTS: dict[str, tuple[str, str]] = {
         "{path} is not writable; give it to the user that runs the server",
         "无法写入 {path}，请将其授权给运行服务器的用户",
     ),
+    "check_zone": (
+        "times are shown in {zone}, and the day of a quota ends at midnight there",
+        "时间以 {zone} 显示，配额的一天在该时区的零点结束",
+    ),
+    "check_zone_machine": (
+        "times are shown in the zone of this machine, now {zone}, and the day of a quota ends at "
+        "midnight there; time_zone in the settings chooses another one",
+        "时间以本机时区（当前为 {zone}）显示，配额的一天在该时区的零点结束；"
+        "可用设置 time_zone 更改",
+    ),
+    "check_zone_shared": (
+        "time_zone is not set, so it is that of each machine, here {zone}; set it, so that all "
+        "servers of this database agree on when a day ends",
+        "未设置 time_zone，各台机器使用自己的时区，本机为 {zone}；请设置该项，使同一数据库的所有"
+        "服务器对一天的结束时间一致",
+    ),
     "check_plain": (
         "{host} port {port}, only this machine",
         "{host} 端口 {port}，仅限本机访问",

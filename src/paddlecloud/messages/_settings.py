@@ -93,6 +93,10 @@ SETTING_TEXTS: dict[str, tuple[str, str]] = {
     "want_range": ("{least} to {most}", "{least} 至 {most}"),
     "want_port": ("a port, {least} to {most}", "端口，{least} 至 {most}"),
     "want_whole_positive": ("a whole number above 0", "大于 0 的整数"),
+    "want_zone_data": (
+        "a zone that this machine knows: it has no time zone data, install the package tzdata",
+        "本机已知的时区：本机没有时区数据，请安装 tzdata 软件包",
+    ),
     "want_zone": ("a zone name such as Asia/Shanghai", "时区名称，例 Asia/Shanghai"),
     # -- the sentences that they end -----------------------------------------------------------
     "settings_file_empty": (

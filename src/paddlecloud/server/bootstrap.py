@@ -65,7 +65,8 @@ def open_deps(settings: Settings, url: str = "", *, fresh: bool = False) -> Deps
     if has_legacy and db.read(lambda tx: servers.all_have(tx, __version__, now)):
         db.write(agent_keys.drop_legacy_users)
     first = ADMIN if settings.team else None
-    embedded_accounts.embedded_user(db, key, server_dir / "credentials.json", now, first)
+    credentials = server_dir / "credentials.json"
+    embedded_accounts.embedded_user(db, key, credentials, now, first, settings.lang)
     backends = open_backends(settings, db, key, now)
     deps = Deps(
         settings=settings,

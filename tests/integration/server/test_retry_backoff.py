@@ -30,7 +30,8 @@ def test_a_retry_waits_and_says_until_when(world: World) -> None:
     assert not runs(world, job_id)
     view = world.look(job_id)
     at = (world.clock() + timedelta(seconds=1)).astimezone(world.deps.settings.zone)
-    want = f"the last attempt failed; retry 1 of 3 starts at {at.isoformat(' ', 'seconds')[:19]}"
+    shown = f"{at.isoformat(' ', 'seconds')[:19]} (Asia/Shanghai)"
+    want = f"the last attempt failed; retry 1 of 3 starts at {shown}"
     assert (view["job_status"], view["queue_reason"]) == ("queue", want)
     assert view["error_msg"] == "trainer-0 exited with code 101"
     world.clock.move(seconds=1)

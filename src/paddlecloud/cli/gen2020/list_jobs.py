@@ -6,6 +6,7 @@ from __future__ import annotations
 from paddlecloud.cli.output import one_line
 from paddlecloud.cli.parser import FLAG, NUMBER, TEXT, Command, Option
 from paddlecloud.cli.table import Column
+from paddlecloud.cli.times import with_zones
 from paddlecloud.model.errors import Invalid
 
 TYPE_CHECKING = False
@@ -87,7 +88,7 @@ def show_jobs(
     for view in views:
         duration = view.get("duration")
         values = {
-            **view,
+            **with_zones(view),
             "age": age(int(str(view.get("age") or 0)), out.lang),
             "duration": "" if duration is None else hours(int(str(duration))),
             "reason": view.get("error_msg") or view.get("queue_reason"),

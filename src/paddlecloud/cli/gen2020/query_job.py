@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from paddlecloud.cli.output import key_lines
 from paddlecloud.cli.parser import JOB_ID, Command
+from paddlecloud.cli.times import with_zones
 from paddlecloud.model.errors import Invalid
 
 TYPE_CHECKING = False
@@ -23,7 +24,9 @@ def run(args: Args, context: Context) -> int:
     if context.out.json:
         context.out.value(job.view)
         return 0
-    for line in key_lines(job.view, KEYS):
+    # Scripts get the times as they have always read them.
+    view = with_zones(job.view) if context.out.on_terminal else job.view
+    for line in key_lines(view, KEYS):
         context.out.line(line)
     if not context.out.errors_on_terminal:
         return 0

@@ -107,6 +107,8 @@ class JobRow(Answer, frozen=True, kw_only=True):
     queue_reason: str
     number: int
     error_msg: str = ""
+    created_at: str = ""
+    """`create_time` in UTC."""
     age: int = 0
     """Seconds since it was submitted, by the server's clock."""
     duration: int | None = None

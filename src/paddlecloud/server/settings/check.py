@@ -93,6 +93,7 @@ def check(settings: Settings, origins: Origins, now: datetime) -> Iterator[Findi
     yield _ok("settings", code, path=source or str(settings.home / "server.toml"))
     yield from _listening(settings, now)
     yield from _names(settings)
+    yield from _time_zone(settings, now)
     yield from _key(settings)
     yield from _exposed(settings, origins)
     yield from _database(settings)
@@ -151,6 +152,17 @@ def _names(settings: Settings) -> Iterator[Finding]:
         yield _warning("names", "check_no_name")
     if settings.tls and http.public_url.startswith("http://"):
         yield _warning("names", "check_plain_url", url=http.public_url)
+
+
+def _time_zone(settings: Settings, now: datetime) -> Iterator[Finding]:
+    """The zone in which times are shown and days end, which machines may see differently."""
+    zone = settings.zone_name(now)
+    if settings.time_zone:
+        yield _ok("time zone", "check_zone", zone=zone)
+    elif settings.database.url:
+        yield _warning("time zone", "check_zone_shared", zone=zone)
+    elif settings.team:
+        yield _ok("time zone", "check_zone_machine", zone=zone)
 
 
 def _key(settings: Settings) -> Iterator[Finding]:

@@ -51,13 +51,22 @@ def read_with_origins(
     """The same, and where each key came from that is not a default. `source` has the text of a file
     that is yet to be written to `path`."""
     chosen = path or home / "server.toml"
-    proxies = from_environment(environ or {})
+    proxies, lang = from_environment(environ or {}), machine_language(environ or {})
     if path is None and not chosen.exists():
-        return Settings(home=home, proxies=proxies), {}
+        return Settings(home=home, proxies=proxies, machine_lang=lang), {}
     reader = _Reader(path=chosen.absolute(), environ=environ or {})
-    settings = replace(reader.settings(home, _load(source or chosen)), proxies=proxies)
+    settings = reader.settings(home, _load(source or chosen))
+    settings = replace(settings, proxies=proxies, machine_lang=lang)
     validate.check(settings, chosen)
     return settings, reader.origins
+
+
+def machine_language(environ: Mapping[str, str]) -> str:
+    """The language of who started the server, or of the machine: zh or en."""
+    for name in ("PADDLECLOUD_LANG", "LC_ALL", "LC_MESSAGES", "LANG"):
+        if environ.get(name):
+            return "zh" if environ[name].strip().lower().startswith("zh") else "en"
+    return "en"
 
 
 def read_pool(name: str, options: Mapping[str, object]) -> PoolSettings:

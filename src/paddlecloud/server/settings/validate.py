@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
-from zoneinfo import ZoneInfoNotFoundError
+from zoneinfo import ZoneInfoNotFoundError, available_timezones
 
 from paddlecloud.messages import LANGUAGES
 from paddlecloud.model.diagnosis.reasons import caused
@@ -103,7 +103,9 @@ def _zone(settings: Settings) -> Iterator[Problem]:
     try:
         settings.zone  # noqa: B018 - reading it checks it
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        yield "time_zone", settings.time_zone, wanted("want_zone")
+        has_data = bool(available_timezones())
+        code = "want_zone" if has_data else "want_zone_data"
+        yield "time_zone", settings.time_zone, wanted(code)
 
 
 def _keys(settings: Settings) -> Iterator[Problem]:
@@ -169,7 +171,7 @@ def _tokens(settings: Settings) -> Iterator[Problem]:
     tokens = settings.tokens
     if tokens.again not in ("replace", "add"):
         yield "tokens.again", tokens.again, _one_of(("replace", "add"))
-    if tokens.lang not in LANGUAGES:
+    if tokens.lang and tokens.lang not in LANGUAGES:
         yield "tokens.lang", tokens.lang, _one_of(LANGUAGES)
     for domain in tokens.domains:
         if "@" in domain or not _is_host(domain):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,7 +20,6 @@ from paddlecloud.model.setting_types import FilePath, Secret, Size, Span
 from paddlecloud.net.proxy import DIRECT, Proxies
 
 MIB = 1024 * 1024
-TEAM_ZONE = "Asia/Shanghai"
 LOCAL = "local"
 
 
@@ -135,8 +134,9 @@ class Tokens:
     """Requests an hour for one mail address."""
     per_source: int = 20
     """Requests an hour from one network address."""
-    lang: str = "zh"
-    """Language of mails to people who did not choose one: zh or en."""
+    lang: str = ""
+    """Language of mails to people who did not choose one: zh or en. Empty: this machine's, as
+    LC_ALL, LC_MESSAGES or LANG name it; en if that is neither."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,7 +261,7 @@ def _plans() -> Mapping[str, Plan]:
     return {"free": FREE, "unlimited": UNLIMITED}
 
 
-NOT_IN_THE_FILE = ("home", "proxies")
+NOT_IN_THE_FILE = ("home", "proxies", "machine_lang")
 """Fields of Settings that are given when the server starts."""
 
 
@@ -270,13 +270,15 @@ class Settings:
     home: Path
     proxies: Proxies = field(default=DIRECT, repr=False)
     """Of the environment in which the server was started: HTTPS_PROXY, HTTP_PROXY, NO_PROXY."""
+    machine_lang: str = "en"
+    """Of the environment in which the server was started: zh or en."""
     team: bool = False
     """true: a server for several users, with quotas, mail and roles."""
     name: str = ""
     """Shown in bos_url. Empty: the host of http.public_url if there is one, else local."""
     time_zone: str = ""
-    """Times in query_job are in it, and the day of a quota ends by it. Empty: on a team server
-    Asia/Shanghai, else this machine's zone."""
+    """Times in query_job are in it, and the day of a quota ends by it, such as Asia/Shanghai.
+    Empty: this machine's zone (TZ, else /etc/localtime, else UTC)."""
     key: Secret = field(default="", repr=False)
     """Secret from which all secret keys are made, at least 32 characters; the same for all servers
     of one database. Empty: one is made at the first start and kept in `server/server.key`."""
@@ -302,7 +304,6 @@ class Settings:
     def __post_init__(self) -> None:
         """Settle what depends on whether this is a team's server."""
         settled = {
-            "time_zone": self.time_zone or (TEAM_ZONE if self.team else ""),
             "default_plan": self.default_plan or ("free" if self.team else "unlimited"),
             "name": self.name or self.public_host or LOCAL,
         }
@@ -325,6 +326,24 @@ class Settings:
     def zone(self) -> ZoneInfo | None:
         """None: this machine's."""
         return ZoneInfo(self.time_zone) if self.time_zone else None
+
+    @property
+    def lang(self) -> str:
+        """The language for users who did not choose one."""
+        return self.tokens.lang or self.machine_lang
+
+    def format_time(self, at: datetime, timespec: str = "minutes") -> str:
+        """A time for a sentence, in this server's zone; with the zone, unless its readers are on
+        the same machine. `timespec`: minutes or seconds."""
+        local = at.astimezone(self.zone)
+        text = local.replace(tzinfo=None).isoformat(" ", timespec)
+        if self.zone is None and not self.team:
+            return text
+        return f"{text} ({self.zone_name(at)})"
+
+    def zone_name(self, at: datetime) -> str:
+        """The zone, or its offset at this time if it is this machine's."""
+        return self.time_zone or f"UTC{at.astimezone().isoformat()[-6:]}"
 
     @property
     def tls(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
+from time import tzset
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -43,6 +44,11 @@ ZONES = (
     "Australia/Lord_Howe",  # moves its clock by half an hour
     "UTC",
 )
+CHANGES = (
+    (2026, 3, 7), (2026, 10, 31), (2026, 4, 4), (2026, 10, 3), (2024, 3, 30), (2009, 10, 31),
+    (2011, 12, 29),
+)  # fmt: skip
+"""The days before the clocks of these zones were changed."""
 MOMENTS = st.datetimes(
     min_value=datetime(2009, 1, 1),  # noqa: DTZ001 - hypothesis wants it naive
     max_value=datetime(2027, 1, 1),  # noqa: DTZ001 - hypothesis wants it naive
@@ -75,10 +81,21 @@ def test_a_day_is_as_long_as_its_zone_makes_it(zone: str, which: date, hours: fl
     assert found.end - found.start == hours * HOUR
 
 
-def test_the_machines_own_zone_has_days_too() -> None:
-    now = datetime(2026, 5, 5, 12, tzinfo=UTC)
-    found = day_of(now, None)
-    assert found.start <= now < found.end
+@pytest.mark.parametrize("name", ZONES)
+def test_the_machines_own_zone_has_the_same_days(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every hour of the days on which its clock was changed, and of the days around them."""
+    monkeypatch.setenv("TZ", name)
+    tzset()
+    try:
+        for first in CHANGES:
+            for hour in range(72):
+                now = datetime(*first, tzinfo=UTC) + hour * HOUR
+                assert day_of(now, None) == day_of(now, ZoneInfo(name)), now
+    finally:
+        monkeypatch.undo()
+        tzset()
 
 
 @given(MOMENTS, st.sampled_from(ZONES))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import tomllib
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from time import tzset
 
 import pytest
 
@@ -237,7 +238,7 @@ def test_a_team_server_is_read_whole(tmp_path: Path) -> None:
     (tmp_path / "server.toml").write_text(TEAM)
     settings = read_settings(tmp_path)
     assert (settings.team, settings.name, settings.default_plan) == (True, "cloud.example", "free")
-    assert (settings.tls, settings.port, str(settings.zone)) == (True, 8443, "Asia/Shanghai")
+    assert (settings.tls, settings.port, settings.zone) == (True, 8443, None)
     assert settings.http.tls_cert == str(tmp_path / "tls" / "cert.pem")
     assert (settings.http.tls_key, settings.http.max_json) == ("/etc/key.pem", 16 * 2**20)
     assert (settings.plans["free"].minutes_a_day, settings.plans["free"].storage) == (None, 5 << 30)
@@ -253,11 +254,7 @@ def test_a_team_server_needs_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "server.toml").write_text("team = true")
     settings = read_settings(tmp_path)
     assert settings == Settings(home=tmp_path, team=True)
-    assert (settings.port, settings.default_plan, settings.time_zone) == (
-        8080,
-        "free",
-        "Asia/Shanghai",
-    )
+    assert (settings.port, settings.default_plan, settings.zone) == (8080, "free", None)
     assert [pool.name for pool in settings.pool_list] == ["local"]
     assert Settings(home=tmp_path).default_plan == "unlimited"
 
@@ -426,3 +423,54 @@ def test_a_pool_of_the_database_is_checked_like_one_of_the_file() -> None:
         read_pool("lab", {"kind": "scripted", "nods": 2})
     with pytest.raises(ConfigError, match="is not a name"):
         read_pool("a b", {})
+
+
+@pytest.mark.parametrize(
+    ("environ", "want"),
+    [
+        ({}, "en"),
+        ({"LANG": "zh_CN.UTF-8"}, "zh"),
+        ({"LANG": "zh_CN.UTF-8", "LC_ALL": "C.UTF-8"}, "en"),
+        ({"LANG": "de_DE.UTF-8", "LC_MESSAGES": "zh_TW"}, "zh"),
+        ({"LANG": "", "LC_ALL": ""}, "en"),
+        ({"LANG": "C", "PADDLECLOUD_LANG": "ZH"}, "zh"),
+    ],
+)
+def test_the_language_is_the_machines(tmp_path: Path, environ: dict[str, str], want: str) -> None:
+    assert read_settings(tmp_path, environ=environ).lang == want
+    (tmp_path / "server.toml").write_text("team = true")
+    assert read_settings(tmp_path, environ=environ).lang == want
+    (tmp_path / "server.toml").write_text("team = true\n[tokens]\nlang = 'zh'")
+    assert read_settings(tmp_path, environ=environ).lang == "zh"
+
+
+def test_a_sentence_has_the_zone_unless_its_readers_are_on_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = datetime(2026, 1, 1, 3, 4, 5, 999_999, tzinfo=UTC)
+    chosen = Settings(home=tmp_path, time_zone="Asia/Shanghai")
+    assert chosen.format_time(at) == "2026-01-01 11:04 (Asia/Shanghai)"
+    assert chosen.format_time(at, "seconds") == "2026-01-01 11:04:05 (Asia/Shanghai)"
+    monkeypatch.setenv("TZ", "America/St_Johns")
+    tzset()
+    try:
+        assert Settings(home=tmp_path).format_time(at) == "2025-12-31 23:34"
+        team = Settings(home=tmp_path, team=True)
+        assert team.format_time(at) == "2025-12-31 23:34 (UTC-03:30)"
+        summer = datetime(2026, 7, 1, tzinfo=UTC)
+        assert team.format_time(summer) == "2026-06-30 21:30 (UTC-02:30)"
+        monkeypatch.delenv("TZ")
+        tzset()
+        assert team.format_time(at).endswith(f" (UTC{at.astimezone().isoformat()[-6:]})")
+    finally:
+        monkeypatch.undo()
+        tzset()
+
+
+def test_a_machine_without_time_zone_data_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paddlecloud.server.settings.validate.available_timezones", set)
+    (tmp_path / "server.toml").write_text("time_zone = 'Asia/Nowhere'")
+    with pytest.raises(ConfigError, match="it has no time zone data, install the package tzdata"):
+        read_settings(tmp_path)

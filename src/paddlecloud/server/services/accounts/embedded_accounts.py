@@ -42,7 +42,12 @@ def server_key(path: Path) -> bytes:
 
 
 def embedded_user(
-    db: Database, key: bytes, path: Path, now: datetime, user_id: str | None = None
+    db: Database,
+    key: bytes,
+    path: Path,
+    now: datetime,
+    user_id: str | None = None,
+    lang: str = "en",
 ) -> str:
     """The id of the first admin of this server, by default the login name of its user; the key is
     written to `path`."""
@@ -50,7 +55,7 @@ def embedded_user(
     ak = str(stored.get("ak", ""))
     token = db.read(lambda tx: tokens.find_token(tx, ak))
     if token is None or token.kind is not TokenKind.USER:
-        user = User(id=user_id or _user_name(), role=UserRole.ADMIN)
+        user = User(id=user_id or _user_name(), role=UserRole.ADMIN, lang=lang)
         token = Token(
             ak=secrets.token_hex(16), user_id=user.id, kind=TokenKind.USER, role=user.role
         )

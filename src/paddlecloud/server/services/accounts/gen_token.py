@@ -48,7 +48,7 @@ def request(deps: Deps, caller: Caller, asked: GenTokenRequest) -> GenTokenAnswe
         user = users.user_of_email(tx, email)
         if user is None:
             user_id = email_address.id_for(email, lambda name: users.get_user(tx, name) is None)
-            user = User(id=user_id, email=email, lang=asked.lang or deps.settings.tokens.lang)
+            user = User(id=user_id, email=email, lang=asked.lang or deps.settings.lang)
             users.create_user(tx, user, now)
             record(tx, caller, now, "user.create", user.id, {"email": email})
         tokens.drop_unused_mailed(tx, user.id, now - UNUSED)

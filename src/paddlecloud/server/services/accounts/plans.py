@@ -177,7 +177,7 @@ def _overview(tx: Tx, deps: Deps, owner: str, now: datetime) -> QuotaAnswer:
             for name in NUMBERS
         ],
         minutes_left=None if limit is None else round(max(0.0, limit - spent), 2),
-        renews=quota.format_time(deps, today.end),
+        renews=deps.settings.format_time(today.end),
         renews_at=iso(today.end),
     )
 

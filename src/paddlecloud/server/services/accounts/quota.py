@@ -113,7 +113,7 @@ def allowances(deps: Deps, tx: Tx, owners: Iterable[str], now: datetime) -> dict
     used, today = used_now(deps, tx, plans.keys(), now) if plans else ({}, None)
     if today is None:
         return {}
-    renews = format_time(deps, today.end)
+    renews = deps.settings.format_time(today.end)
     return {owner: _allowance(plan, used[owner], renews) for owner, plan in plans.items()}
 
 
@@ -208,7 +208,7 @@ def today(deps: Deps, tx: Tx, owner: str, now: datetime) -> Today:
     return Today(
         used=round(in_minutes(ran), 2),
         limit=plan.minutes_a_day,
-        renews=format_time(deps, found.end),
+        renews=deps.settings.format_time(found.end),
         renews_at=found.end,
     )
 
@@ -222,7 +222,7 @@ def spent(deps: Deps, tx: Tx, now: datetime) -> list[tuple[Run, Failure]]:
     found = day_of(now, deps.settings.zone)
     ran = usage.ran_today(tx, limited, found.start, now)
     over = {
-        owner: _day_is_spent(plans[owner].plan, ran[owner], format_time(deps, found.end))
+        owner: _day_is_spent(plans[owner].plan, ran[owner], deps.settings.format_time(found.end))
         for owner in ran
         if ran[owner] >= span(plans[owner].plan.minutes_a_day or 0)
     }
@@ -232,17 +232,6 @@ def spent(deps: Deps, tx: Tx, now: datetime) -> list[tuple[Run, Failure]]:
 def is_over_quota(job: Job) -> bool:
     """Whether it already failed because the minutes of the day are used up."""
     return job.failure is not None and job.failure.reason.code == DAY_IS_SPENT
-
-
-def format_time(deps: Deps, at: datetime) -> str:
-    """A time in the server's zone, to the minute; with the zone, unless its readers are on the same
-    machine."""
-    zone = deps.settings.zone
-    local = at.astimezone(zone)
-    text = local.strftime("%Y-%m-%d %H:%M")
-    if zone is None and not deps.settings.team:
-        return text
-    return f"{text} ({deps.settings.time_zone or local.strftime('UTC%z')})"
 
 
 def in_use(deps: Deps, only: str | None) -> dict[str, dict[str, float]]:

@@ -43,7 +43,7 @@ def create(deps: Deps, caller: Caller, request: UserRequest) -> UserView:
         role=UserRole(request.role),
         email=email,
         plan=plans.known(deps, request.plan),
-        lang=request.lang or deps.settings.tokens.lang,
+        lang=request.lang or deps.settings.lang,
         created_at=now,
     )
 

@@ -104,7 +104,7 @@ def _with_deleted(deps: Deps, shown: str, lang: str) -> str:
         return shown
     if deps.clock() - at > _LATELY:
         return shown
-    day = at.astimezone(deps.settings.zone).isoformat(" ", "minutes")[:16]
+    day = deps.settings.format_time(at)
     return render("health_unsent_deleted", {"agents": shown, "times": times, "at": day}, lang)
 
 

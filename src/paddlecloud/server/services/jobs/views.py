@@ -150,6 +150,7 @@ def row(deps: Deps, job: Job, lang: str) -> JobRow:
         queue_reason=_queue_reason(job, lang),
         number=job.number,
         error_msg=_one_line(say(job.failure.reason, lang)) if job.failure else "",
+        created_at=iso(job.created_at),
         age=_seconds(job.created_at, now),
         duration=_seconds(job.started_at, job.finished_at or now) if job.started_at else None,
     )

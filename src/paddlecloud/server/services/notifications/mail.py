@@ -43,8 +43,8 @@ def compose(deps: Deps, row: Outgoing, now: datetime) -> EmailMessage:
     """The whole mail of a row, its secrets included."""
     values = {**row.params, "server": deps.settings.public_host or deps.settings.name}
     if "at" in values:
-        at = datetime.fromisoformat(str(values["at"])).astimezone(deps.settings.zone)
-        values["at"] = at.strftime("%Y-%m-%d %H:%M:%S")
+        at = datetime.fromisoformat(str(values["at"]))
+        values["at"] = deps.settings.format_time(at, "seconds")
     if row.template == TOKEN:
         values |= _token_values(deps, row)
     subject, body = letter(row.template, values, row.lang)

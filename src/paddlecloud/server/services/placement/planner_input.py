@@ -157,7 +157,7 @@ def _pausing(deps: Deps, job: Job, waiting: WaitingJob, now: datetime) -> Waitin
         return replace(waiting, not_before=later, pause_reason=LOGS_ASIDE)
     if job.not_before is None:
         return waiting
-    at = job.not_before.astimezone(deps.settings.zone).isoformat(" ", "seconds")[:19]
+    at = deps.settings.format_time(job.not_before, "seconds")
     if job.reason is not None and job.reason.code in (REFUSED, REFUSED_AGAIN):
         reason = Reason(code=REFUSED_AGAIN, params={"pool": job.reason.params["pool"], "at": at})
     else:
