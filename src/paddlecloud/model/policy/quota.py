@@ -97,7 +97,8 @@ def day(which: date, zone: tzinfo | None) -> Day:
 
 def midnight(which: date, zone: tzinfo | None) -> datetime:
     """When this date begins; where the clock skips midnight, the moment of the skip."""
-    return datetime.combine(which, time(), tzinfo=zone).astimezone(UTC)
+    # Not astimezone: for the zone of this machine that is an hour early where midnight is skipped.
+    return datetime.fromtimestamp(datetime.combine(which, time(), tzinfo=zone).timestamp(), UTC)
 
 
 Interval = tuple[datetime, datetime]
