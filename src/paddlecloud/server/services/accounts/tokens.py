@@ -60,7 +60,7 @@ def create_token(deps: Deps, caller: Caller, user_id: str, request: TokenRequest
 
 def create_bearer_token(deps: Deps, caller: Caller, request: BearerTokenRequest) -> NewBearerToken:
     now = deps.clock()
-    # The prefix tells people and secret scanners what it is.
+    # The prefix is for people and secret scanners.
     secret = f"pcm-{secrets.token_hex(32)}"
     token = BearerToken(
         ak=secrets.token_hex(16), scope=request.scope, name=request.name, created_at=now
