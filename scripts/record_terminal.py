@@ -17,7 +17,6 @@ import shutil
 import signal
 import struct
 import subprocess
-import sys
 import tempfile
 import termios
 import time
@@ -222,4 +221,4 @@ def _columns(cells: list[tuple[str, str]]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

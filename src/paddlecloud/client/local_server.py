@@ -311,7 +311,7 @@ def check_installed() -> None:
     """Refused if the packages of the server are not there."""
     from importlib.util import find_spec  # noqa: PLC0415 - only a start needs it
 
-    for package in ("uvicorn", "starlette", "msgspec"):
+    for package in ("paddlecloud.server", "uvicorn", "starlette", "msgspec"):
         if find_spec(package) is None:
             raise Refused("server_not_installed", package=package)
 

@@ -7,6 +7,7 @@ from paddlecloud.server.routes import (
     admin,
     agent,
     agent_outputs,
+    client_files,
     data_tasks,
     job_files,
     jobs,
@@ -41,5 +42,6 @@ _MODULES = (
     admin,
     machines,
     system,
+    client_files,
 )
 ROUTES: tuple[Route, ...] = tuple(route for module in _MODULES for route in module.router.routes)

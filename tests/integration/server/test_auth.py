@@ -336,6 +336,10 @@ def test_exactly_these_routes_are_open() -> None:
         ("POST", "/api/v1/gen_token"),
         ("GET", "/api/v1/agent/package/{sha256}"),
         ("GET", "/healthz"),
+        ("GET", "/install.sh"),
+        ("GET", "/paddlecloud_stable.tar.gz"),
+        ("GET", "/paddlecloud-{version}-py3-none-any.whl"),
+        ("GET", "/{name}.sha256"),
     ]
 
 

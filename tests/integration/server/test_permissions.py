@@ -26,7 +26,18 @@ from tests.integration.server.world import Stage, World
 # product.md: health, gen_token, login, presigned and published links, the console's assets, joining
 # with a token.
 JOIN = ("POST", "/api/v1/agent/join")
-OPEN = {("GET", "/healthz"), ("POST", "/api/v1/gen_token"), JOIN}
+CLIENT_FILES = (
+    "/install.sh",
+    "/paddlecloud_stable.tar.gz",
+    "/paddlecloud-{version}-py3-none-any.whl",
+    "/{name}.sha256",
+)
+OPEN = {
+    ("GET", "/healthz"),
+    ("POST", "/api/v1/gen_token"),
+    JOIN,
+    *(("GET", path) for path in CLIENT_FILES),
+}
 OPERATIONS = [
     (method.upper(), path, operation)
     for path, operations in api()["paths"].items()

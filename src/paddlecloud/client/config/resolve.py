@@ -163,7 +163,9 @@ def _load(
         candidates = [(_expanded(given.text, person), given.origin)]
     else:
         old = f"{person}/bin/paddlecloud"  # where the 2020 documents put it
-        names = (f"{home}/client.conf", f"{old}/conf/client.conf", f"{old}/client.conf")
+        names = [f"{home}/client.conf", f"{old}/conf/client.conf", f"{old}/client.conf"]
+        if unpacked := environ.get("PADDLECLOUD_INSTALLED"):  # set by a client that was unpacked
+            names.append(f"{unpacked}/conf/client.conf")
         candidates = [(name, "") for name in names]
     for path, origin in candidates:
         opened = read_file(path)

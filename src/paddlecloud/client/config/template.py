@@ -48,3 +48,12 @@ def documented_file(host: str = "", port: str = "", scheme: str = "", ca_file: s
         rows.append(("ca_file", ca_file))
     lines = [f"{key} = {value}".rstrip() + "\n" for key, value in rows]
     return _TEXT.format(openapi="".join(lines))
+
+
+def file_for_server(url: str, ca_file: str = "") -> str:
+    """The text of the file for the server at this URL."""
+    from urllib.parse import urlsplit  # noqa: PLC0415 - only installers need it
+
+    parts = urlsplit(url)
+    port = str(parts.port or (443 if parts.scheme == "https" else 80))
+    return documented_file(parts.hostname or "", port, parts.scheme, ca_file)
