@@ -37,6 +37,11 @@ WITH_POSTGRES = "tests/integration/server/test_backup_process.py runs it"
 # What a page shows and the tests do not run, with the reason.
 NOT_RUN = {
     "make demo": "tests/integration runs it; it installs the whole project",
+    "curl -fsSL https://cloud.example.com/install.sh | sh": "server/test_client_files.py does it",
+    "export PADDLECLOUD_CA_FILE=$PWD/ca.pem": "the line below uses it",
+    "curl --cacert ca.pem -fsSL https://cloud.example.com/install.sh | sh": (
+        "server/test_client_files.py does it"
+    ),
     "make wheel": "it writes into the project",
     'pipx install "dist/paddlecloud-0.1.0-py3-none-any.whl[server]"': "needs pipx and an index",
     'uv tool install "dist/paddlecloud-0.1.0-py3-none-any.whl[server]"': "needs an index",

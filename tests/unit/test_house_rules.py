@@ -37,6 +37,7 @@ READS_ENVIRONMENT = {
     "data/shard.py",
     "agent/__main__.py",
     "server/__main__.py",
+    "server/services/client_files/launcher.py",
     "server/settings.py",
 }
 MOST_FOLDER_LINES = 7

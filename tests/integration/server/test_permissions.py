@@ -136,6 +136,7 @@ def one_site(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         "area": "output",
         "name": "train",
         "secret": "wandb",
+        "version": "0",
     }
     yield Site(world=world, people=people, things=things, order=order)
     world.close()
