@@ -31,13 +31,13 @@ IGNORED_DIRECTORIES = {"__pycache__", "build", "demo-results", "dist", "node_mod
 # Everything else gets its values as arguments. `cli` and `client/sdk.py` hand os.environ to the
 # resolver; the two __main__ modules are where a process begins. `data` lives in a user's program.
 READS_ENVIRONMENT = {
+    "cli/launcher.py",
     "cli/main.py",
     "client/config/resolve.py",
     "client/sdk.py",
     "data/shard.py",
     "agent/__main__.py",
     "server/__main__.py",
-    "server/services/client_files/launcher.py",
     "server/settings.py",
 }
 MOST_FOLDER_LINES = 7

@@ -90,7 +90,7 @@ def _archive_without_conf() -> bytes:
     files = {
         "paddlecloud": ((_HERE / "paddlecloud.sh").read_bytes(), 0o755),
         "paddlecloud.bat": ((_HERE / "paddlecloud.bat").read_bytes(), 0o755),
-        "lib/run.py": ((_HERE / "launcher.py").read_bytes(), 0o644),
+        "lib/run.py": ((_PACKAGE / "cli" / "launcher.py").read_bytes(), 0o644),
     }
     for name, data in _package_files().items():
         if name.partition("/")[0] not in _SERVER_ONLY:
