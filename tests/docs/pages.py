@@ -8,14 +8,17 @@ share one working directory and one set of variables; nothing of a page reaches 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import pty
 import re
 import select
 import shutil
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,6 +31,7 @@ PAGES = sorted([*TOP.glob("*.md"), *DOCS.rglob("*.md")])
 PERSON = "ann"
 PERSON_HOME = "/home/ann"
 SECONDS = 180.0
+COLUMNS = 500
 PROGRAM = Path(sys.executable).with_name("paddlecloud")
 
 
@@ -103,7 +107,7 @@ def steps(text: str) -> list[tuple[str, str]]:
 
 MASKS = [
     (r"\x1b\[[0-9;]*m", ""),
-    (r"job-[0-9a-f]{32}", "JOB"),
+    (r"\bjob-[0-9a-f]{32}\b|\bjob-[0-9a-f]{8}\b", "JOB"),
     # A job that was just submitted may have begun when its log is asked for, or not.
     (r"(?m)^JOB (has not begun: it waits|尚未开始运行，正在等待).*\n", ""),
     (r"sha256:[0-9a-f]{64}", "SNAPSHOT"),
@@ -194,6 +198,8 @@ class Session:
     def type(self, command: str) -> tuple[int, str]:
         """Exit code of a command, and all that a terminal shows of it."""
         master, slave = pty.openpty()
+        # The paths of a test are longer than those of a person, and lines are wrapped at the width.
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
         process = subprocess.Popen(
             ["sh", "-c", self._wrapped(command)],
             env=self._environ,

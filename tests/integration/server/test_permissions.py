@@ -26,6 +26,7 @@ from tests.integration.server.world import Stage, World
 # product.md: health, gen_token, login, presigned and published links, the console's assets, joining
 # with a token.
 JOIN = ("POST", "/api/v1/agent/join")
+AGENT_FILE = ("GET", "/api/v1/agent/package/{sha256}")
 CLIENT_FILES = (
     "/install.sh",
     "/paddlecloud_stable.tar.gz",
@@ -36,6 +37,7 @@ OPEN = {
     ("GET", "/healthz"),
     ("POST", "/api/v1/gen_token"),
     JOIN,
+    AGENT_FILE,
     *(("GET", path) for path in CLIENT_FILES),
 }
 OPERATIONS = [
@@ -161,7 +163,7 @@ def test_a_route_says_who_may_call_it(method: str, path: str, operation: dict[st
         assert operation["x-owned"] in UNKNOWN, f"{method} {path}: whose is it?"
     if "/admin/" in path:
         assert operation["x-access"] == "admin"
-    if "/agent/" in path and (method, path) != JOIN:
+    if "/agent/" in path and (method, path) not in OPEN:
         assert operation["x-access"] == "agent"
 
 
