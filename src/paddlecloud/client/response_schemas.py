@@ -115,6 +115,7 @@ _SPEC_KEYS = {
     "public_bos": scalar,
     "requirements": maybe(text),
     "secret": maybe(by_key(text)),
+    "require": maybe(text),
     "snapshot": maybe(text),
 }
 SPEC = keys({"spec": keys({}, _SPEC_KEYS)}, {"job_id": text})

@@ -51,6 +51,7 @@ TRIES = 3
 NO_SNAPSHOT = f"sha256:{'0' * 64}"
 #: The code of a server that does not know itself whether it stored the job.
 _UNSURE = "database_unsure"
+_NEW = ("require", "secret")
 #: Bytes of a requirements file that are read: in any encoding this is more than it may hold.
 _MOST_READ = 16 * MAX_REQUIREMENTS_BYTES
 #: The longer ones first: UTF-32 begins as UTF-16 does.
@@ -345,7 +346,9 @@ class Submit:
 
 def _request(spec: Mapping[str, object], diff: str = "") -> dict[str, object]:
     """The request for a new job."""
-    request: dict[str, object] = {"spec": spec, "idempotency_key": os.urandom(16).hex()}
+    # Servers of the previous version refuse names that they do not know.
+    sent = {name: value for name, value in spec.items() if value or name not in _NEW}
+    request: dict[str, object] = {"spec": sent, "idempotency_key": os.urandom(16).hex()}
     return {**request, "diff": diff} if diff else request
 
 

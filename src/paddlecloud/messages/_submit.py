@@ -284,6 +284,20 @@ SUBMIT_TEXTS: dict[str, tuple[str, str]] = {
         "the job requests {gpu} GPU, but no machine of {pools} has one; use --job_type=cpu",
         "任务需要 {gpu} 张 GPU，而 {pools} 中没有带 GPU 的机器，请使用 --job_type=cpu",
     ),
+    "require_format": (
+        "{value} is no label; write --require=KEY=VALUE, with letters, digits, _ . - and commas "
+        "between several",
+        "{value} 不是标签，请写成 --require=KEY=VALUE，只能用字母、数字和 _ . -，多个用逗号分隔",
+    ),
+    "require_none": (
+        "no machine of {pools} has the label {require}; ask an admin for the labels, or leave "
+        "out --require",
+        "{pools} 中没有带标签 {require} 的机器，请向管理员查询标签，或去掉 --require",
+    ),
+    "require_twice": (
+        "--require names a label twice: {value}",
+        "--require 中有重复的标签：{value}",
+    ),
     "gang_never": (
         "the {replicas} replicas together request {asks}, but the {machines} machines of pool "
         "{pool} have {has} in total; use a smaller --instance_count, or less --memory, --gpu, "
@@ -434,6 +448,10 @@ SUBMIT_TEXTS: dict[str, tuple[str, str]] = {
     "help_pserver_memory": (
         "memory limit of each parameter server, e.g. 512Mi or 4G; default as for a trainer",
         "每个参数服务器的内存上限，例 512Mi 或 4G；默认与训练实例相同",
+    ),
+    "help_require": (
+        "labels that the machines must have, such as gpu=a100; several with commas",
+        "机器须带的标签，例如 gpu=a100，多个用逗号分隔",
     ),
     "help_env": (
         "NAME=VALUE for the job's environment; may be repeated",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from paddlecloud.model.jobs.job import NOTHING, Reason, ReplicaGroup, Resources, Role
-from paddlecloud.scheduler.view import SMALLEST_CPU, NodeView, PoolView, Slot
+from paddlecloud.scheduler.view import SMALLEST_CPU, Labels, NodeView, PoolView, Slot
 
 _CLASSES = 4
 
@@ -120,7 +120,7 @@ class PoolState:
         self._free = NodeIndex(free)
         self._refresh([node for node in self.nodes if node.view.exclusive])
         self._whole: NodeIndex | None = None
-        self._ideal: dict[Asks, Slots | None] = {}
+        self._ideal: dict[tuple[Asks, Labels], Slots | None] = {}
         self._most_free: Resources | None = None
         self.unplaced = 0
         """Replicas that found no slot in the last call of `find_slots`."""
@@ -140,12 +140,16 @@ class PoolState:
     def full(self) -> bool:
         return not self.nodes or self._free.most()[0] < SMALLEST_CPU - EPSILON
 
-    def find_slots(self, asks: Asks) -> Slots | None:
-        """A slot for every replica at once, or None. Nothing is taken yet.
+    def find_slots(self, asks: Asks, require: Labels = ()) -> Slots | None:
+        """A slot for every replica at once, or None. Nothing is taken yet. `require`: labels that
+        the machines must have.
 
         First fit, largest replicas first: near the best for the few kinds of replica that a gang
         has, and deterministic.
         """
+        if require:
+            slots, self.unplaced = self._labelled_fit(asks, require, _available)
+            return None if self.unplaced else slots
         if len(asks) == 1 and asks[0][1] == 1:
             role, _, ask = asks[0]
             index = self._free.first(ask.cpu, ask.memory, ask.gpu)
@@ -153,9 +157,24 @@ class PoolState:
         slots, self.unplaced = _first_fit(asks, self.nodes, self._free, _available)
         return None if self.unplaced else slots
 
-    def find(self, ask: Resources) -> NodeState | None:
-        index = self._free.first(ask.cpu, ask.memory, ask.gpu)
-        return None if index < 0 or not self.nodes else self.nodes[index]
+    def find(self, ask: Resources, require: Labels = ()) -> NodeState | None:
+        index = -1
+        while self.nodes:
+            index = self._free.first(ask.cpu, ask.memory, ask.gpu, index + 1)
+            if index < 0:
+                return None
+            if self.nodes[index].view.has_labels(require):
+                return self.nodes[index]
+        return None
+
+    def _labelled_fit(
+        self, asks: Asks, require: Labels, amount: Callable[[NodeState], _Left]
+    ) -> tuple[Slots, int]:
+        """First fit on the machines with these labels: few, so they are indexed anew each time."""
+        nodes = [node for node in self.nodes if node.view.has_labels(require)]
+        free = [amount(node) for node in nodes]
+        index = NodeIndex([(cpu, int(memory), int(gpu)) for cpu, memory, gpu in free])
+        return _first_fit(asks, nodes, index, amount)
 
     def take(self, slots: Slots) -> None:
         for _, _, ask, node in slots:
@@ -195,32 +214,37 @@ class PoolState:
             _add(node.lower[run.rank], ask, -1)
         self._refresh_reach(node for node, _ in run.slots)
 
-    def reachable(self, ask: Resources, rank: int) -> Iterator[NodeState]:
+    def reachable(self, ask: Resources, rank: int, require: Labels = ()) -> Iterator[NodeState]:
         """Machines that could take this replica if all jobs of lower classes were stopped."""
         index = -1
         while self.nodes:
             index = self._reach[rank].first(ask.cpu, ask.memory, ask.gpu, index + 1)
             if index < 0:
                 return
-            yield self.nodes[index]
+            if self.nodes[index].view.has_labels(require):
+                yield self.nodes[index]
 
     def stop(self, run: Run) -> None:
         run.stopping = True
         self.stopping[run.id] = run
 
-    def slots_when_empty(self, asks: Asks) -> Slots | None:
+    def slots_when_empty(self, asks: Asks, require: Labels = ()) -> Slots | None:
         """Slots if nothing else ran in this pool; None: the pool is too small.
 
         The choice depends on the machines only, not on what is free, so that one plan after the
         other reserves the same slots and these drain.
         """
-        if asks not in self._ideal:
+        key = asks, require
+        if key not in self._ideal:
             if self._whole is None:
                 totals = [node.view.total for node in self.nodes]
                 self._whole = NodeIndex([(each.cpu, each.memory, each.gpu) for each in totals])
-            slots, unplaced = _first_fit(asks, self.nodes, self._whole, _total)
-            self._ideal[asks] = None if unplaced else slots
-        return self._ideal[asks]
+            if require:
+                slots, unplaced = self._labelled_fit(asks, require, _total)
+            else:
+                slots, unplaced = _first_fit(asks, self.nodes, self._whole, _total)
+            self._ideal[key] = None if unplaced else slots
+        return self._ideal[key]
 
     def all_free(self, slots: Slots) -> bool:
         """Whether exactly these slots could be taken now."""

@@ -14,23 +14,25 @@ from itertools import islice
 
 from paddlecloud.model.jobs.job import Resources
 from paddlecloud.scheduler._pool_state import EPSILON, Asks, NodeState, PoolState, Run, Slots
+from paddlecloud.scheduler.view import Labels
 
 MACHINES = 64
 """Candidate machines that are compared for each replica."""
 
 
 def find_victims(
-    state: PoolState, asks: Asks, rank: int, before: float
+    state: PoolState, asks: Asks, rank: int, before: float, require: Labels = ()
 ) -> tuple[list[Run], Slots] | None:
     """The jobs to stop, and the slots that are free then; None if stopping would not help.
 
-    `rank` is the class of the waiting job; jobs that began after `before` are not stopped.
+    `rank` is the class of the waiting job; jobs that began after `before` are not stopped. The
+    machines must have the labels of `require`.
     """
     stopping = list(state.stopping.values())
     for run in stopping:
         state.occupy(run.slots, -1)
     victims: list[Run] = []
-    slots = _try_placement(state, asks, rank, before, victims)
+    slots = _try_placement(state, asks, rank, before, victims, require)
     if slots is not None:
         victims = _needed(state, victims)
         _undo(state, slots, victims)
@@ -40,15 +42,21 @@ def find_victims(
 
 
 def _try_placement(
-    state: PoolState, asks: Asks, rank: int, before: float, victims: list[Run]
+    state: PoolState,
+    asks: Asks,
+    rank: int,
+    before: float,
+    victims: list[Run],
+    require: Labels,
 ) -> Slots | None:
     """Take the slots and free those of the victims; without success nothing is changed."""
     slots: Slots = []
     for role, count, ask in asks:
         for number in range(count):
-            node = state.find(ask)
+            node = state.find(ask, require)
             if node is None:
-                chosen = _cheapest(state, ask, rank, before, {run.id for run in victims})
+                taken = {run.id for run in victims}
+                chosen = _cheapest(state, ask, rank, before, taken, require)
                 if chosen is None:
                     _undo(state, slots, victims)
                     return None
@@ -84,10 +92,15 @@ def _needed(state: PoolState, victims: list[Run]) -> list[Run]:
 
 
 def _cheapest(
-    state: PoolState, ask: Resources, rank: int, before: float, taken: set[str]
+    state: PoolState,
+    ask: Resources,
+    rank: int,
+    before: float,
+    taken: set[str],
+    require: Labels,
 ) -> tuple[NodeState, list[Run]] | None:
     best: tuple[tuple[float, ...], NodeState, list[Run]] | None = None
-    for node in islice(state.reachable(ask, rank), MACHINES):
+    for node in islice(state.reachable(ask, rank, require), MACHINES):
         stopped = _pick(node, ask, rank, before, taken)
         if stopped is None:
             continue

@@ -85,9 +85,10 @@ class Demand:
     def may_reserve(self) -> bool:
         """Whether a pool that is large enough has no reservation for a waiting job yet."""
         if self.large_enough is None:
-            pools = self.pools
             self.large_enough = [
-                state for state in pools if state.slots_when_empty(self.asks) is not None
+                state
+                for state in self.pools
+                if state.slots_when_empty(self.asks, self.job.require) is not None
             ]
         return any(state.reserved_for is None for state in self.large_enough)
 
@@ -121,7 +122,9 @@ class Demand:
     def close(self) -> None:
         """It did not fit."""
         self.open, self.freed = False, []
-        countable = len(self.pools) == 1 and len(self.asks) == 1 and self.asks[0][1] > 1
+        # Labels are not counted: what comes free elsewhere would seem to help.
+        alike = len(self.pools) == 1 and len(self.asks) == 1 and not self.job.require
+        countable = alike and self.asks[0][1] > 1
         self.missing = self.pools[0].unplaced if countable else 0
         blocked = any(
             state.blocked_by_reservations(self.wants) for state in self.pools if state.reserved
@@ -133,6 +136,7 @@ def demand_key(job: WaitingJob) -> DemandKey:
     """Equal for jobs that fit alike. Flat, because hashing nested dataclasses would take most of
     the time of a plan over a long queue."""
     parts: list[object] = [job.pools, job.job_type is JobType.GPU, job.job_type is None]
+    parts += job.require
     for group in job.groups:
         ask = group.resources
         parts += (group.role is Role.PSERVER, group.count, ask.cpu, ask.memory, ask.gpu)

@@ -534,7 +534,7 @@ class Planner:
             pools = [state for state in pools if not state.pool.metered]
         if demand.worth_trying():
             for state in pools:
-                slots = state.find_slots(demand.asks)
+                slots = state.find_slots(demand.asks, demand.job.require)
                 if slots is not None:
                     self._start(entry, state, slots)
                     return True
@@ -582,7 +582,7 @@ class Planner:
         self._preemptions += entry.job.number not in self._promised
         for state in pools:
             found = (
-                find_victims(state, demand.asks, own, self._now - self._min_run)
+                find_victims(state, demand.asks, own, self._now - self._min_run, demand.job.require)
                 if state.pool.preemption
                 else None
             )
@@ -611,7 +611,9 @@ class Planner:
     def _reserve(self, entry: Entry, pools: list[PoolState]) -> bool:
         for state in pools:
             slots = (
-                state.slots_when_empty(entry.demand.asks) if state.reserved_for is None else None
+                state.slots_when_empty(entry.demand.asks, entry.job.require)
+                if state.reserved_for is None
+                else None
             )
             if slots is None:
                 continue

@@ -11,6 +11,8 @@ from paddlecloud.model.jobs.job import JobType, Reason, ReplicaGroup, Resources,
 from paddlecloud.model.jobs.states import JobState
 from paddlecloud.model.policy.pool import Pool
 
+Labels = tuple[tuple[str, str], ...]
+
 
 @dataclass(frozen=True, kw_only=True)
 class NodeView:
@@ -22,6 +24,10 @@ class NodeView:
     host: str = "127.0.0.1"
     exclusive: bool = False
     """True: only a job that has it to itself may use it."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def has_labels(self, required: Labels) -> bool:
+        return all(self.labels.get(name) == value for name, value in required)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +48,8 @@ class WaitingJob:
     groups: tuple[ReplicaGroup, ...]
     pools: tuple[str, ...]
     """Names of the pools it may run in, in the order in which they are tried."""
+    require: Labels = ()
+    """Labels that each machine must have."""
     priority: int = 0
     state: JobState = JobState.SCHEDULE
     job_type: JobType | None = None

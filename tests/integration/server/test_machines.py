@@ -16,7 +16,7 @@ from paddlecloud.server.services.agents import package
 from paddlecloud.testing import ScriptedAgent, SignedCaller, exchange
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.test_agent_join import ask, joined
-from tests.integration.server.world import World
+from tests.integration.server.world import World, a_submit
 
 MACHINES = "/api/v1/admin/machines"
 POOLS = {"gpus": {"nodes": "0", "join": "1"}}
@@ -79,8 +79,8 @@ def test_labels_are_set_and_removed(world: World, admin: SignedCaller) -> None:
     answer = admin.post(f"{MACHINES}/gpu-01", {"labels": {"rack": None}})
     assert answer["labels"] == {"gpu": "a100"}
     (node,) = world.deps.nodes()["gpus"]
-    assert node.has_labels({"gpu": "a100"})
-    assert not node.has_labels({"gpu": "t4"})
+    assert node.has_labels([("gpu", "a100")])
+    assert not node.has_labels([("gpu", "t4")])
 
 
 def test_a_drained_machine_ends_its_jobs_and_gets_no_new_ones(
@@ -209,3 +209,21 @@ def test_users_reach_none_of_it(world: World) -> None:
     for path in ("/api/v1/admin/invites", f"{MACHINES}/gpu-01", "/api/v1/admin/pools"):
         assert world.user.call("POST", path, body=b"{}").status == 403
     assert world.user.call("POST", "/api/v1/agent/leave", body=b"{}").status == 401
+
+
+def test_a_job_goes_to_the_machines_with_its_labels(world: World, admin: SignedCaller) -> None:
+    first, second = (join_one(world, admin, name) for name in ("gpu-01", "gpu-02"))
+    for name, kind in (("gpu-01", "t4"), ("gpu-02", "a100")):
+        admin.post(f"{MACHINES}/{name}", {"labels": {"gpu": kind}})
+    one = world.submit(require="gpu=a100")
+    gang = world.submit(require="gpu=a100", instance_count=3, distribute_job_type="NCCL2")
+    replan(world)
+    orders = second.poll()
+    assert [(order["job"], order["want"]) for order in orders].count((gang, "run")) == 3
+    assert one in {order["job"] for order in orders}
+    assert first.poll() == []
+    wait = world.submit(require="gpu=a100")
+    replan(world)
+    assert world.look(wait)["job_status"] == "queue", "the other machine is free"
+    refused = world.user.call("POST", "/api/v1/jobs", body=a_submit(world.spec(require="gpu=h20")))
+    assert refused.code == "require_none"

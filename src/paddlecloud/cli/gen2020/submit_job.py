@@ -230,7 +230,7 @@ GROUPS = (
     ),
     (
         ("Resources", "资源"),
-        ("job_type", "cpu", "memory", "gpu", "wall_time", "priority", "cluster"),
+        ("job_type", "cpu", "memory", "gpu", "wall_time", "priority", "cluster", "require"),
     ),
     (
         ("Several instances", "多实例任务"),

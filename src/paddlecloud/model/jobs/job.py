@@ -177,6 +177,8 @@ class JobSpec:
     git: Mapping[str, str] = field(default_factory=dict)
     """Of the repository of its files: commit, branch, dirty (0 or 1) and cut (1: the diff was
     truncated). The diff itself is in the store."""
+    require: tuple[tuple[str, str], ...] = ()
+    """Labels that its machines must have."""
     elastic: Elastic | None = None
     """Bounds for the number of trainers while it runs; None: it is fixed."""
 

@@ -30,6 +30,7 @@ MAX_GIT_WORD = 250
 MAX_WALL_TIME = 366 * 24 * 3600
 ANY_EXIT = "any"
 """The value of retry_exit_codes for every failure that may be temporary."""
+MAX_LABEL = 63
 MEMORY_RANGE = (4 * 2**20, 16 * 2**40)
 MAX_ENV_BYTES = 256 * 1024
 MAX_VARIABLE_BYTES = 96 * 1024
@@ -254,6 +255,27 @@ def _check_codes(parameter: Parameter, value: object) -> str:
     return ",".join(str(number) for number in sorted({int(word) for word in words}))
 
 
+def _check_labels(parameter: Parameter, value: object) -> str:
+    """KEY=VALUE with commas in between, sorted; the SDK may give a dict."""
+    if isinstance(value, dict):
+        rows = [f"{key}={text}" for key, text in value.items()]
+    else:
+        rows = [row.strip() for row in _text(parameter.name, value).split(",") if row.strip()]
+    for row in rows:
+        name, equals, text = row.partition("=")
+        if not equals or not _is_label(name) or not _is_label(text):
+            raise Invalid("require_format", value=shown(row))
+    if len({row.partition("=")[0] for row in rows}) < len(rows):
+        raise Invalid("require_twice", value=shown(",".join(rows)))
+    return ",".join(sorted(rows))
+
+
+def _is_label(text: str) -> bool:
+    return 0 < len(text) <= MAX_LABEL and all(
+        letter.isascii() and (letter.isalnum() or letter in "_.-") for letter in text
+    )
+
+
 def _check_size(parameter: Parameter, value: object) -> int:
     name = parameter.name
     size = value if type(value) is int else parse_size(_text(name, value))
@@ -423,6 +445,7 @@ CHECKERS: dict[str, Callable[[Parameter, object], object]] = {
     "size": _check_size,
     "env": _check_env,
     "secrets": _check_secrets,
+    "labels": _check_labels,
     "bos_url": _check_bos_url,
     "path": _check_path,
     "requirements": _check_requirements,

@@ -46,7 +46,7 @@ class Parameter:
         self.name = name
         self.kind = kind
         """name, text, flag, choice, integer, codes, priority, number, duration, size, env, secrets,
-        bos_url, requirements or path."""
+        labels, bos_url, requirements or path."""
         self.default = default
         """None: nothing is assumed (start_cmd: it has to be given)."""
         self.choices = choices
@@ -84,6 +84,7 @@ PARAMETERS = (
     Parameter("pservers", "integer", low=1, high=1024),
     Parameter("pserver_cpu", "number", low=0.01, high=1024),
     Parameter("pserver_memory", "size"),
+    Parameter("require", "labels", ""),
     Parameter("env", "env"),
     Parameter("secret", "secrets"),
     Parameter("requirements", "requirements", "", high=MAX_REQUIREMENTS_BYTES),

@@ -6,7 +6,7 @@ job (roles, counts, resources) are derived only here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -68,6 +68,7 @@ def spec_from_wire(wire: Mapping[str, object]) -> JobSpec:
         hang_timeout=None if w["hang_timeout"] is None else timedelta(seconds=w["hang_timeout"]),
         elastic=None if least is None or most is None else Elastic(least=least, most=most),
         git=w.get("git", {}),
+        require=tuple(to_label(row) for row in w["require"].split(",") if row),
     )
     return spec if job_type is None else with_job_type(spec, job_type)
 
@@ -111,7 +112,17 @@ def spec_to_wire(spec: JobSpec) -> dict[str, object]:
         "retry_exit_codes": codes,
         "hang_timeout": int(spec.hang_timeout.total_seconds()) if spec.hang_timeout else None,
         **({"git": dict(spec.git)} if spec.git else {}),
+        **({"require": labels_text(spec.require)} if spec.require else {}),
     }
+
+
+def to_label(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    return name, value
+
+
+def labels_text(labels: Iterable[tuple[str, str]]) -> str:
+    return ",".join(f"{name}={value}" for name, value in labels)
 
 
 def with_job_type(spec: JobSpec, job_type: JobType) -> JobSpec:

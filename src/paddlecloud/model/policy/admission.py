@@ -20,8 +20,9 @@ from paddlecloud.model.jobs.job import (
     Reason,
     ReplicaGroup,
     Resources,
+    with_changes,
 )
-from paddlecloud.model.jobs.spec_codec import with_job_type
+from paddlecloud.model.jobs.spec_codec import labels_text, with_job_type
 from paddlecloud.model.policy.pool import Node, Pool
 from paddlecloud.model.policy.quota import Plan, beyond, whole
 from paddlecloud.model.units import format_duration, format_resources, format_size
@@ -70,6 +71,11 @@ def pools_for(spec: JobSpec, pools: Sequence[Pool], nodes: Nodes) -> list[Pool]:
     if not left:
         known = f"{DEFAULT_CLUSTER}, {_names(pools)}"
         raise Refused("cluster_unknown", cluster=spec.cluster, known=known)
+    nodes = matching(spec, nodes)
+    if spec.require and not any(nodes.get(pool.name) for pool in left):
+        raise Refused("require_none", require=labels_text(spec.require), pools=_names(left))
+    if spec.require:
+        left = [pool for pool in left if nodes.get(pool.name)]
     before, left = left, [pool for pool in left if pool.private or spec.public_bcc]
     if not left:
         raise Refused("private_pool_none", cluster=spec.cluster, pools=_names(before))
@@ -97,6 +103,15 @@ def pools_for(spec: JobSpec, pools: Sequence[Pool], nodes: Nodes) -> list[Pool]:
     return left
 
 
+def matching(spec: JobSpec, nodes: Nodes) -> Nodes:
+    """The machines that have the labels that the job requires."""
+    if not spec.require:
+        return nodes
+    return {
+        name: [node for node in own if node.has_labels(spec.require)] for name, own in nodes.items()
+    }
+
+
 def seating(
     spec: JobSpec, pools: Sequence[Pool], nodes: Nodes
 ) -> tuple[list[Pool], tuple[ReplicaGroup, ...]]:
@@ -106,6 +121,7 @@ def seating(
     one pool: then that pool alone is asked.
     """
     found = pools_for(spec, pools, nodes)
+    nodes = matching(spec, nodes)
     if not spec.is_gang:
         return found, spec.groups
     groups = least_groups(spec)
@@ -148,7 +164,8 @@ def refused_by_plan(spec: JobSpec, pools: Sequence[Pool], plan: Plan, name: str)
     """
     asks = whole(spec.groups)
     limit = beyond(plan, asks)
-    if limit is None or not all(p.metered for p in pools_for(spec, pools, {})):
+    unlabelled = with_changes(spec, require=())
+    if limit is None or not all(p.metered for p in pools_for(unlabelled, pools, {})):
         return None
     if limit in ("cpu", "memory", "gpu"):
         return Refused("quota_beyond", asks=_words(asks), plan=name, limit=_most(plan))

@@ -6,7 +6,7 @@ decided in `admission`, whether it can run now by the scheduler.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from paddlecloud.model.jobs.job import JobType, Resources
@@ -24,8 +24,8 @@ class Node:
     labels: Mapping[str, str] = field(default_factory=dict)
     """What jobs may require of it, such as gpu=a100."""
 
-    def has_labels(self, required: Mapping[str, str]) -> bool:
-        return all(self.labels.get(name) == value for name, value in required.items())
+    def has_labels(self, required: Iterable[tuple[str, str]]) -> bool:
+        return all(self.labels.get(name) == value for name, value in required)
 
 
 @dataclass(frozen=True, kw_only=True)

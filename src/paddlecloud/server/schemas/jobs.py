@@ -24,6 +24,8 @@ class SpecRequest(Request, frozen=True, kw_only=True):
     bos_url: str = ""
     snapshot: str | None = None
     directory: str = ""
+    require: str | UnsetType = UNSET
+    """Labels of machines: KEY=VALUE,KEY=VALUE."""
     env: dict[str, str] = {}
     secret: dict[str, str] | UnsetType = UNSET
     """Names of secrets, each with the variable that it is also given as, or an empty text."""

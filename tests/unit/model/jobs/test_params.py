@@ -40,6 +40,7 @@ def test_two_parameters_are_enough() -> None:
         "pserver_cpu": None,
         "pserver_memory": None,
         "secret": {},
+        "require": "",
         "env": {},
         "requirements": "",
         "description": "",

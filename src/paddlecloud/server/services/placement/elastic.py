@@ -133,7 +133,7 @@ def _replace_in(
         if not streak.add(failed, now):
             _give_up(tx, deps, job, attempt, failed, now, tails)
             return None
-        slots = _find_slots(tx, deps, attempt, failed.resources, 1, first=failed.node)
+        slots = _find_slots(tx, deps, job, attempt, failed.resources, 1, first=failed.node)
         grown = _join(tx, deps, job, attempt, slots)
         if grown is None:
             break
@@ -199,7 +199,7 @@ def _grow(tx: Tx, deps: Deps, job_id: str) -> Grown | None:
         return None
     count = elastic.may_grow_by(each.job, each.attempt, each.leaving)
     claim = next(r.resources for r in each.attempt.replicas if r.role is Role.TRAINER)
-    slots = _find_slots(tx, deps, each.attempt, claim, count)
+    slots = _find_slots(tx, deps, each.job, each.attempt, claim, count)
     return _join(tx, deps, each.job, each.attempt, slots)
 
 
@@ -239,12 +239,19 @@ def _start(deps: Deps, grown: Grown | None, now: datetime) -> None:
 
 
 def _find_slots(
-    tx: Tx, deps: Deps, attempt: Attempt, claim: Resources, count: int, first: str = ""
+    tx: Tx,
+    deps: Deps,
+    job: Job,
+    attempt: Attempt,
+    claim: Resources,
+    count: int,
+    first: str = "",
 ) -> list[Slot]:
     """Slots for up to `count` more replicas of this size, on the machine `first` before others."""
     rank = elastic.next_rank(attempt)
     free = _free(tx, deps)
-    machines = sorted(deps.nodes().get(attempt.pool, ()), key=lambda node: node.id != first)
+    labelled = [n for n in deps.nodes().get(attempt.pool, ()) if n.has_labels(job.spec.require)]
+    machines = sorted(labelled, key=lambda node: node.id != first)
     unschedulable = deps.unschedulable()
     found: list[Slot] = []
     for node in machines:
@@ -278,7 +285,7 @@ def _shrink(tx: Tx, deps: Deps, waiting: Sequence[WaitingJob]) -> None:
     candidates = _by_surplus(running)
     for job in waiting:
         for pool in job.pools:
-            machines = tuple(nodes.get(pool, ()))
+            machines = tuple(n for n in nodes.get(pool, ()) if n.has_labels(job.require))
             theirs = [r for r in candidates if any(r.node == node.id for node in machines)]
             wish = elastic.Wish(groups=job.groups, machines=machines)
             gone = elastic.who_leaves(wish, soon, theirs)

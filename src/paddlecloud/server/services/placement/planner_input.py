@@ -117,6 +117,7 @@ def _pool_views(
                     total=node.total,
                     free=node.total - used.get(node.id, NOTHING),
                     exclusive=node.exclusive,
+                    labels=node.labels,
                 )
                 for node in machines
             ),
@@ -138,6 +139,7 @@ def _waiting(job: Job, pools: Sequence[Pool], nodes: Nodes, now: datetime) -> Wa
     return WaitingJob(
         id=job.id,
         owner=job.owner,
+        require=job.spec.require,
         priority=job.spec.priority,
         number=job.number,
         waiting_since=waits_since(job, now),
