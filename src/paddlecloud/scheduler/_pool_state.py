@@ -170,7 +170,7 @@ class PoolState:
     def _labelled_fit(
         self, asks: Asks, require: Labels, amount: Callable[[NodeState], _Left]
     ) -> tuple[Slots, int]:
-        """First fit on the machines with these labels: few, so their index is made for each call."""
+        """First fit on the machines with these labels: few, so indexed at each call."""
         nodes = [node for node in self.nodes if node.view.has_labels(require)]
         free = [amount(node) for node in nodes]
         index = NodeIndex([(cpu, int(memory), int(gpu)) for cpu, memory, gpu in free])
