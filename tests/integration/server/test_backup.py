@@ -26,6 +26,7 @@ from paddlecloud.server import lost_database
 from paddlecloud.server.loops.reconcile import Watch
 from paddlecloud.server.services.admin import _backup_format, backup, restore
 from paddlecloud.server.services.files import retention
+from paddlecloud.server.services.jobs import delete
 from paddlecloud.server.settings import Settings, StoreSettings
 from paddlecloud.testing import NOON
 from tests.contract.test_db_migrations import an_old_database
@@ -184,6 +185,7 @@ def test_files_and_rows_fit_whatever_happens_in_between(
         new.append(world.submit(snapshot=world.snapshot({"later.py": b"later"})))
 
     monkeypatch.setattr(backup, "copy_database", while_copied)
+    monkeypatch.setattr(delete, "POLL_WITHIN", 0.0)
     assert back_up(world, target) == 0
     assert not world.blob(b"old").exists()
     assert restored(home, target) == 0
