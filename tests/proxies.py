@@ -5,24 +5,24 @@ Every name leads to one server on this machine, so that tests need no names of t
 
 from __future__ import annotations
 
+import select
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Self
 
 
-class LittleProxy:
-    """`seen` has the request lines that came; `port` is where all of them lead."""
+class _Relay:
+    """Accepts connections and passes them on to a port of this machine."""
 
-    def __init__(self, port: int, authorization: str = "", refusal: int = 0) -> None:
-        self.seen: list[str] = []
+    def __init__(self, port: int) -> None:
         self.tunnelled = bytearray()
         self._port = port
-        self._authorization = authorization
-        self._refusal = refusal
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self.url = f"http://{self.address}"
+        self.port = self._listener.getsockname()[1]
         self._threads = [threading.Thread(target=self._accept)]
         self._threads[0].start()
 
@@ -33,12 +33,72 @@ class LittleProxy:
         for thread in self._threads:
             thread.join(60)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
     def _accept(self) -> None:
         with suppress(OSError):
             while True:
                 peer, _ = self._listener.accept()
                 self._threads.append(threading.Thread(target=self._serve, args=(peer,)))
                 self._threads[-1].start()
+
+    def _serve(self, peer: socket.socket) -> None:
+        raise NotImplementedError
+
+    def _copy(self, peer: socket.socket, server: socket.socket, noted: bytearray) -> None:
+        def back() -> None:
+            with suppress(OSError):
+                while data := server.recv(65536):
+                    peer.sendall(data)
+                peer.shutdown(socket.SHUT_WR)
+
+        thread = threading.Thread(target=back)
+        thread.start()
+        with suppress(OSError):
+            while data := peer.recv(65536):
+                noted += data
+                server.sendall(data)
+            server.shutdown(socket.SHUT_WR)
+        thread.join(60)
+
+
+class TlsFront(_Relay):
+    """Terminates TLS, as nginx does, and passes on what it gets."""
+
+    def __init__(self, port: int, certificate: Path, key: Path) -> None:
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(certificate, key)
+        super().__init__(port)
+
+    def _serve(self, peer: socket.socket) -> None:
+        with (
+            suppress(OSError),
+            self._context.wrap_socket(peer, server_side=True) as secured,
+            socket.create_connection(("127.0.0.1", self._port)) as server,
+        ):
+            other: dict[socket.socket, socket.socket] = {secured: server, server: secured}
+            while True:
+                waiting = [secured] if secured.pending() else select.select([*other], [], [])[0]
+                for source in waiting:
+                    if not (data := source.recv(65536)):
+                        return
+                    other[source].sendall(data)
+
+
+class LittleProxy(_Relay):
+    """`seen` has the request lines that came; `port` is where all of them lead."""
+
+    def __init__(self, port: int, authorization: str = "", refusal: int = 0) -> None:
+        self.seen: list[str] = []
+        self._authorization = authorization
+        self._refusal = refusal
+        super().__init__(port)
+        self.address = f"127.0.0.1:{self.port}"
+        self.url = f"http://{self.address}"
 
     def _serve(self, peer: socket.socket) -> None:
         with peer, suppress(OSError):
@@ -73,22 +133,6 @@ class LittleProxy:
             if given != [f"proxy-authorization: {self._authorization}"]:
                 return 407
         return self._refusal
-
-    def _copy(self, peer: socket.socket, server: socket.socket, noted: bytearray) -> None:
-        def back() -> None:
-            with suppress(OSError):
-                while data := server.recv(65536):
-                    peer.sendall(data)
-                peer.shutdown(socket.SHUT_WR)
-
-        thread = threading.Thread(target=back)
-        thread.start()
-        with suppress(OSError):
-            while data := peer.recv(65536):
-                noted += data
-                server.sendall(data)
-            server.shutdown(socket.SHUT_WR)
-        thread.join(60)
 
 
 def _body_length(headers: list[str]) -> int:

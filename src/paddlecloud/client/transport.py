@@ -12,7 +12,7 @@ import json
 from time import perf_counter
 
 from paddlecloud.client.response_checks import check, keys, parse, refuse, whole_number
-from paddlecloud.model.errors import Internal, PaddleCloudError, Retry, from_wire
+from paddlecloud.model.errors import Internal, PaddleCloudError, Retry, Unreachable, from_wire
 from paddlecloud.model.protocol.bce_auth import (
     CONTENT_CRC32,
     CONTENT_SHA256,
@@ -209,9 +209,21 @@ class Transport:
                     may_repeat = self.answered
                 else:
                     may_repeat = idempotent or method == "GET" or error.code == BODY_CHANGED
+                if not self.answered:
+                    error = self._explained(error, endpoint)
                 if not may_repeat:
-                    raise
+                    raise error
                 retries.wait(error)
+
+    def _explained(self, error: PaddleCloudError, endpoint: Endpoint) -> PaddleCloudError:
+        """The same error, or a clearer one if `http://` was written instead of `https://`."""
+        host, port = endpoint.host, endpoint.port
+        plain = not endpoint.tls and self.pool.proxies.proxy_for("http", host, port) is None
+        if not isinstance(error, Unreachable) or error.code != "server_closed" or not plain:
+            return error
+        from paddlecloud.net.tls_probe import explained  # noqa: PLC0415 - 20 ms, after a failure only
+
+        return explained(error, host, port)
 
     def _is_ours(self, response: Response, endpoint: Endpoint, wake: bool) -> bool:
         """Whether the embedded server answered that was meant, or a later start of it: another
@@ -293,14 +305,21 @@ def _checked(response: Response) -> Response:
     if response.status < 400:
         return response
     with response:
+        body = response.take(MAX_ERROR)
         try:
-            wire = parse(response.take(MAX_ERROR))["error"]
+            wire = parse(body)["error"]
         except (ValueError, KeyError, TypeError):
             wire = None
+            if response.status == 400 and any(words in body for words in _OF_TLS_PORTS):
+                raise Unreachable("server_wants_tls", address=response.address) from None
         is_ours = isinstance(wire, dict)
         error = from_wire(response.status, wire) if is_ours else _not_ours(response.status)
         error.retry_after = float(whole_number(response.headers.get("retry-after", "")) or 0)
         raise error
+
+
+#: What nginx, Apache, and servers written in Go answer to a plain request at a port with TLS.
+_OF_TLS_PORTS = (b"to HTTPS port", b"SSL-enabled server port", b"to an HTTPS server")
 
 
 def _not_ours(status: int) -> PaddleCloudError:

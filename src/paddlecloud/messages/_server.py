@@ -240,6 +240,16 @@ SERVER_TEXTS: dict[str, tuple[str, str]] = {
         "{address} 的 TLS 与本客户端不兼容（{reason}），请检查端口；如果服务器没有证书，"
         "请使用 http://",
     ),
+    "server_plain": (
+        "{address} does not use TLS; correct the port, or write http:// if the server has no "
+        "certificate and the network can be trusted",
+        "{address} 没有使用 TLS，请检查端口；如果服务器没有证书且网络可信，请使用 http://",
+    ),
+    "server_wants_tls": (
+        "{address} expects TLS, and the request was sent without it; write https:// instead of "
+        "http://",
+        "{address} 要求使用 TLS，而请求未加密，请将 http:// 改为 https://",
+    ),
     "proxy_auth": (
         "the proxy {proxy} requires a user name and password, or rejects the given ones; write "
         "them into its URL: HTTPS_PROXY=http://name:password@host:port",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import select
 import socket
-from errno import EHOSTUNREACH, ENETDOWN, ENETUNREACH, ENOBUFS
+from errno import EADDRNOTAVAIL, EAFNOSUPPORT, EHOSTUNREACH, ENETDOWN, ENETUNREACH, ENOBUFS
 from time import monotonic
 
 from paddlecloud.model.errors import ConfigError, Invalid, Unreachable
@@ -18,7 +18,7 @@ from paddlecloud.model.errors import ConfigError, Invalid, Unreachable
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import TypeAlias
 
     from paddlecloud.net.proxy import Proxy
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 MAX_HEAD = 64 * 1024
 #: Most bytes of one system call; between two of them the socket checks for an early response.
 BLOCK = 1024 * 1024
+#: Seconds after which the next address of a host is tried beside a silent one.
+STAGGER = 0.25
 
 
 def connect(
@@ -39,9 +41,9 @@ def connect(
     timeout: float,
     *,
     proxy: Proxy | None = None,
-    ip: str = "",
+    ips: Sequence[str] = (),
 ) -> SocketStream:
-    """Connect to the first address of `host` that accepts, or to `ip` under the name of the host.
+    """Connect to the first address of `host` that accepts, or of `ips` under the name of the host.
 
     With a proxy, https goes through a tunnel, and plain HTTP to the proxy itself. `timeout` is for
     all of it.
@@ -49,10 +51,10 @@ def connect(
     address = authority(host, port)
     deadline = monotonic() + timeout
     try:
-        sock = _dial(ip or host, port, timeout) if proxy is None else _dial_proxy(proxy, timeout)
+        sock = _dial_proxy(proxy, timeout) if proxy else _dial(ips or (host,), port, timeout)
         try:
             if proxy is not None and tls:
-                _open_tunnel(sock, proxy, authority(ip or host, port), deadline)
+                _open_tunnel(sock, proxy, authority(ips[0] if ips else host, port), deadline)
             if tls:
                 return _secure(sock, host, tls, address, deadline)
         except BaseException:
@@ -103,6 +105,10 @@ class SocketStream:
 
     def closed(self) -> Unreachable:
         return Unreachable("server_closed", address=self._address)
+
+    @property
+    def address(self) -> str:
+        return self._address
 
     def malformed(self, detail: str) -> Unreachable:
         return Unreachable("server_malformed", address=self._address, detail=detail)
@@ -206,6 +212,8 @@ class SocketStream:
         deadline = monotonic() + self.timeout
         while (found := self._buffer.find(end)) < 0:
             if not start.startswith(begun := bytes(self._buffer[: len(start)])):
+                if begun.startswith(_TLS_ALERT) and len(self._again) == 1:
+                    raise Unreachable("server_wants_tls", address=self._address)
                 raise self.malformed(repr(begun))
             if len(self._buffer) > MAX_HEAD:
                 raise self.malformed(complaint)
@@ -245,7 +253,9 @@ class SocketStream:
 
 _READ, _WRITE = 1, 2
 _INTERIM = b"HTTP/1.1 1"
+_TLS_ALERT = b"\x15\x03"
 _NETWORK = (EHOSTUNREACH, ENETDOWN, ENETUNREACH, ENOBUFS)
+_NO_ROUTE = (*_NETWORK, EADDRNOTAVAIL, EAFNOSUPPORT)
 
 
 def _poll(fd: int, what: int, seconds: float) -> bool:
@@ -260,17 +270,88 @@ def _poll(fd: int, what: int, seconds: float) -> bool:
     return bool(poll.poll(seconds * 1000))
 
 
-def _dial(host: str, port: int, timeout: float) -> socket.socket:
-    # Text would load the idna codec, which costs milliseconds.
-    name: str | bytes = host.encode() if host.isascii() else host
-    sock = socket.create_connection((name, port), timeout)  # type: ignore[arg-type] # takes bytes
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+def _dial(hosts: Sequence[str], port: int, timeout: float) -> socket.socket:
+    """A socket to the first address that accepts (RFC 8305): while one is silent, the next is tried
+    every quarter of a second, so that a dead route costs no more than that."""
+    deadline = monotonic() + timeout
+    waiting = _addresses(hosts, port)
+    trying: dict[int, socket.socket] = {}
+    failed: OSError | None = None
+    next_at = 0.0
+    try:
+        while waiting or trying:
+            now = monotonic()
+            if waiting and (now >= next_at or not trying):
+                try:
+                    sock = _begin(*waiting.pop(0))
+                    trying[sock.fileno()] = sock
+                    next_at = now + STAGGER
+                except OSError as error:
+                    failed = _better(failed, error)
+                continue
+            until = min(deadline, next_at) if waiting else deadline
+            if now >= deadline:
+                raise TimeoutError
+            for fd in _connected([*trying], max(0.0, until - now)):
+                sock = trying.pop(fd)
+                number = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                if not number:
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    return sock
+                sock.close()
+                failed = _better(failed, OSError(number, os.strerror(number)))
+                next_at = 0.0
+    finally:
+        for sock in trying.values():
+            sock.close()
+    raise failed or OSError("the name has no address")
+
+
+def _addresses(hosts: Sequence[str], port: int) -> list[tuple[int, object]]:
+    """Family and address of each, the families in turns."""
+    found: dict[int, list[tuple[int, object]]] = {}
+    for host in hosts:
+        # Text would load the idna codec, which costs milliseconds.
+        name: str | bytes = host.encode() if host.isascii() else host
+        for family, _, _, _, address in socket.getaddrinfo(name, port, type=socket.SOCK_STREAM):
+            found.setdefault(family, []).append((family, address))
+    longest = max(map(len, found.values()), default=0)
+    return [each[n] for n in range(longest) for each in found.values() if n < len(each)]
+
+
+def _begin(family: int, address: object) -> socket.socket:
+    """A socket that is connecting."""
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        sock.connect(address)  # type: ignore[arg-type] # as getaddrinfo returned it
+    except (BlockingIOError, InterruptedError):
+        pass
+    except BaseException:
+        sock.close()
+        raise
     return sock
+
+
+def _connected(fds: list[int], seconds: float) -> list[int]:
+    """Which of these have connected or failed, as soon as one has."""
+    if not hasattr(select, "poll"):  # Windows reports a failure as an exception
+        _, done, failed = select.select([], fds, fds, seconds)
+        return [*done, *(fd for fd in failed if fd not in done)]
+    poll = select.poll()
+    for fd in fds:
+        poll.register(fd, select.POLLOUT)
+    return [fd for fd, _ in poll.poll(seconds * 1000)]
+
+
+def _better(before: OSError | None, error: OSError) -> OSError:
+    """The error to report: one of a machine that has no route by this family explains little."""
+    return error if before is None or before.errno in _NO_ROUTE else before
 
 
 def _dial_proxy(proxy: Proxy, timeout: float) -> socket.socket:
     try:
-        return _dial(proxy.host, proxy.port, timeout)
+        return _dial((proxy.host,), proxy.port, timeout)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise Unreachable("proxy_unreachable", proxy=proxy.address, reason=reason) from error
@@ -349,9 +430,13 @@ def _tls_error(error: BaseException, address: str) -> Unreachable:
         return Unreachable("server_cert_name", address=address, reason=reason)
     if number is not None:
         return Unreachable("server_cert_issuer", address=address, reason=reason)
+    if reason in _PLAIN:
+        return Unreachable("server_plain", address=address)
     return Unreachable("server_no_tls", address=address, reason=reason)
 
 
 #: Numbers of OpenSSL: not yet valid, expired; name, address do not match.
 _OUT_OF_DATE = (9, 10)
 _OTHER_NAME = (62, 64)
+#: Reasons of OpenSSL for a response that is not TLS.
+_PLAIN = ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE")

@@ -70,7 +70,7 @@ class Pool:
         origin: Origin = (host, port, tls if scheme == "https" else False)
         connection = self._idle_connection(origin)
         if connection is None:
-            connection = Connection(*origin, proxy=self.proxies.proxy_for(scheme, host))
+            connection = Connection(*origin, proxy=self.proxies.proxy_for(scheme, host, port))
         given = self._timeout if timeout is None else timeout
         pair = given if isinstance(given, tuple) else (self._connect_timeout, given)
         connection.connect_timeout, silence = pair

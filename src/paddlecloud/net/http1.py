@@ -18,7 +18,7 @@ from paddlecloud.net._sockets import BLOCK, MAX_HEAD, SocketStream, authority, c
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import IO, Any, TypeAlias
 
     from paddlecloud.net._sockets import Tls
@@ -43,16 +43,16 @@ class Connection:
         connect_timeout: float | None = None,
         *,
         proxy: Proxy | None = None,
-        ip: str = "",
+        ips: Sequence[str] = (),
     ) -> None:
-        """`ip`: the address to connect to, instead of one that `host` resolves to."""
+        """`ips`: addresses to connect to, instead of those that `host` resolves to."""
         self.host = host
         self.port = port
         self.timeout = timeout
         self.connect_timeout = timeout if connect_timeout is None else connect_timeout
         self._tls = tls
         self._proxy = proxy
-        self._ip = ip
+        self._ips = ips
         self._stream: SocketStream | None = None
         self._response: Response | None = None
         #: The value of the Host header; a signature covers it.
@@ -141,7 +141,7 @@ class Connection:
                 self._tls,
                 self.connect_timeout,
                 proxy=self._proxy,
-                ip=self._ip,
+                ips=self._ips,
             )
         self._stream.timeout = timeout
         self._stream.silent = True
@@ -179,6 +179,11 @@ class Response:
         self._keep = keep and complete and (self._chunked or self._left is not None)
         if self._left == 0 and not self._chunked:
             self._finish()
+
+    @property
+    def address(self) -> str:
+        """Host and port of the server."""
+        return self._stream.address
 
     @property
     def reusable(self) -> bool:

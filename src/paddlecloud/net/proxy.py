@@ -40,13 +40,13 @@ class Proxies:
         self._urls = {"http": http.strip(), "https": https.strip()}
         self.no_proxy = no_proxy
         self._excluded = [
-            word.lower().strip("[]") for word in no_proxy.replace(",", " ").split() if word != "."
+            _with_port(word) for word in no_proxy.lower().replace(",", " ").split() if word != "."
         ]
 
-    def proxy_for(self, scheme: str, host: str) -> Proxy | None:
-        """The proxy for requests to this host, if they use one."""
+    def proxy_for(self, scheme: str, host: str, port: int) -> Proxy | None:
+        """The proxy for requests to this host and port, if they use one."""
         url = self._urls.get(scheme)
-        if not url or self._is_excluded(host.lower().rstrip(".")):
+        if not url or self._is_excluded(host.lower().rstrip("."), port):
             return None
         return parse_proxy(url, f"{scheme.upper()}_PROXY")
 
@@ -55,8 +55,10 @@ class Proxies:
         named = [(f"{scheme}_proxy", _shown(url)) for scheme, url in self._urls.items()]
         return [row for row in (*named, ("no_proxy", self.no_proxy)) if row[1]]
 
-    def _is_excluded(self, host: str) -> bool:
-        return is_loopback(host) or any(_matches(word, host) for word in self._excluded)
+    def _is_excluded(self, host: str, port: int) -> bool:
+        return is_loopback(host) or any(
+            only in ("", str(port)) and _matches(word, host) for word, only in self._excluded
+        )
 
 
 DIRECT = Proxies()
@@ -72,6 +74,13 @@ def from_environment(environ: Mapping[str, str]) -> Proxies:
     http = environ.get("http_proxy", "") if "REQUEST_METHOD" in environ else named("HTTP_PROXY")
     https = named("HTTPS_PROXY")
     return Proxies(http, https, named("NO_PROXY")) if http or https else DIRECT
+
+
+def without_credentials(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables of proxies that other users of the machine may know."""
+    names = ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
+    found = ((name, environ.get(name)) for each in names for name in (each, each.lower()))
+    return {name: value for name, value in found if value and "@" not in value}
 
 
 def parse_proxy(url: str, variable: str) -> Proxy:
@@ -113,6 +122,15 @@ def is_loopback(host: str) -> bool:
     numbers = host.removeprefix("::ffff:").split(".")
     is_address = len(numbers) == 4 and all(map(str.isdigit, numbers))
     return host == "::1" or (is_address and numbers[0] == "127")
+
+
+def _with_port(word: str) -> tuple[str, str]:
+    """An entry of NO_PROXY and its port; empty: any. An IPv6 address has a port after brackets."""
+    host, colon, port = word.rpartition(":")
+    bare = ":" not in host or host.endswith("]")
+    if colon and bare and port.isascii() and port.isdigit():
+        return host.strip("[]"), port
+    return word.strip("[]"), ""
 
 
 def _matches(word: str, host: str) -> bool:

@@ -111,6 +111,13 @@ def is_transient(error: PaddleCloudError) -> bool:
 
 #: The server refused a request because its body was changed on the way, and did nothing with it.
 BODY_CHANGED = "auth_body_hash"
-_LASTING = ("server_cert_", "server_no_tls", "proxy_auth", "proxy_refused")
+_LASTING = (
+    "server_cert_",
+    "server_no_tls",
+    "server_plain",
+    "server_wants_tls",
+    "proxy_auth",
+    "proxy_refused",
+)
 #: Connecting failed, so nothing of the request was sent.
 NOT_SENT = ("server_unreachable", "proxy_unreachable", "proxy_failed")

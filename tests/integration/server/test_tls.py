@@ -11,6 +11,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -199,7 +200,21 @@ def test_https_to_a_server_without_tls_is_told(server: ServerProcess, issuer: Is
     server.start()
     with pytest.raises(Unreachable) as caught:
         Connection("127.0.0.1", server.port, str(issuer.path), timeout=60).request("GET", "/")
-    assert caught.value.code == "server_no_tls"
+    assert caught.value.code == "server_plain"
+    assert "http://" in str(caught.value)
+
+
+def test_http_to_a_server_with_tls_is_refused_with_the_reason(
+    server: ServerProcess, issuer: Issuer
+) -> None:
+    port = a_team_server(server, issuer)
+    began = time.monotonic()
+    with pytest.raises(Unreachable) as caught:
+        Client(host=f"http://localhost:{port}", ak="a" * 32, sk="s" * 32).whoami()
+    assert caught.value.code == "server_wants_tls"
+    assert f"localhost:{port} expects TLS" in str(caught.value)
+    assert "https://" in caught.value.text("zh")
+    assert time.monotonic() - began < 10, "it was tried again"
 
 
 @pytest.mark.parametrize(

@@ -329,7 +329,7 @@ def test_an_answer_letter_by_letter_is_cut(receiver: Receiver) -> None:
     receiver.drip.set()
     target = webhook.parse(receiver.url, private=True)
     with pytest.raises(Retry, match=r"no answer within 0\.4 s"):
-        webhook.post(target, "127.0.0.1", b"{}", {"Host": "x"}, seconds=0.4)
+        webhook.post(target, ["127.0.0.1"], b"{}", {"Host": "x"}, seconds=0.4)
 
 
 def test_a_handshake_that_never_comes_is_cut() -> None:
@@ -337,7 +337,7 @@ def test_a_handshake_that_never_comes_is_cut() -> None:
         port = silent.getsockname()[1]
         target = Target(host="localhost", port=port, path="/", secure=True)
         with pytest.raises(Retry, match=r"no answer within 0\.3 s"):
-            webhook.post(target, "127.0.0.1", b"{}", {"Host": "x"}, seconds=0.3)
+            webhook.post(target, ["127.0.0.1"], b"{}", {"Host": "x"}, seconds=0.3)
 
 
 def test_an_answer_that_is_not_http_is_no_answer() -> None:
@@ -353,7 +353,7 @@ def test_an_answer_that_is_not_http_is_no_answer() -> None:
         thread.start()
         target = webhook.parse(f"http://127.0.0.1:{odd.getsockname()[1]}/", private=True)
         with pytest.raises(Retry, match="not HTTP"):
-            webhook.post(target, "127.0.0.1", b"{}", {"Host": "x"})
+            webhook.post(target, ["127.0.0.1"], b"{}", {"Host": "x"})
         thread.join(10)
 
 
@@ -372,7 +372,7 @@ def test_tls_is_for_the_name_in_the_address(
     assert len(receiver.got) == 1
     target = Target(host="other.example", port=receiver.server_port, path="/", secure=True)
     with pytest.raises(Retry, match="certificate does not hold"):
-        webhook.post(target, "127.0.0.1", b"{}", {"Host": "other.example"})
+        webhook.post(target, ["127.0.0.1"], b"{}", {"Host": "other.example"})
 
 
 def test_gone_and_refused_are_told_apart(receiver: Receiver) -> None:
@@ -427,7 +427,7 @@ def test_a_webhook_behind_a_proxy_goes_to_the_address_that_was_checked(
     with proxying(receiver.server_port) as proxy:
         proxies = Proxies(https=proxy.url)
         with pytest.raises(Retry, match="certificate does not hold"):
-            webhook.post(target, "93.184.216.34", b"{}", {}, proxies=proxies)
+            webhook.post(target, ["93.184.216.34"], b"{}", {}, proxies=proxies)
         assert proxy.seen == ["CONNECT 93.184.216.34:443 HTTP/1.1"]
     with proxying(1, refusal=403) as proxy, pytest.raises(Retry, match="refuses connections"):
-        webhook.post(target, "93.184.216.34", b"{}", {}, proxies=Proxies(https=proxy.url))
+        webhook.post(target, ["93.184.216.34"], b"{}", {}, proxies=Proxies(https=proxy.url))

@@ -568,4 +568,4 @@ def test_a_client_behind_a_proxy(server: FakeServer, monkeypatch: pytest.MonkeyP
         assert server.seen[0].headers["host"] == "cloud.example:8000"
         monkeypatch.setenv("no_proxy", "example")
         with Client(host="http://cloud.example:8000", ak=AK, sk=SK) as client:
-            assert client.transport.pool.proxies.proxy_for("http", "cloud.example") is None
+            assert client.transport.pool.proxies.proxy_for("http", "cloud.example", 8000) is None

@@ -83,7 +83,7 @@ def test_bodies_are_read_whole_however_they_arrive(raw: bytes, want: bytes, step
     ("raw", "code"),
     [
         pytest.param(b"SSH-2.0-OpenSSH_9\r\n", "server_malformed", id="another protocol"),
-        pytest.param(b"\x15\x03\x01\x00\x02\x02\x50", "server_malformed", id="TLS without asking"),
+        pytest.param(b"\x15\x03\x01\x00\x02\x02\x50", "server_wants_tls", id="TLS without asking"),
         pytest.param(b"HTTP/2 200 OK\r\n\r\n", "server_malformed", id="another version"),
         pytest.param(b"HTTP/1.1 20 OK\r\n\r\n", "server_malformed", id="a short status"),
         pytest.param(b"HTTP/1.1 099 OK\r\n\r\n", "server_malformed", id="a small status"),

@@ -199,18 +199,22 @@ def test_loopback_never_uses_a_proxy() -> None:
         ("fd00::/8,[2001:db8::1]", ["fd12::1", "2001:db8::1", "2001:db8:0::1"], ["2001:db8::2"]),
         ("1,0.1", [], ["10.0.0.1"]),
         ("10.0.0.0/99, ., x/8", [], ["10.0.0.1", "x", "example"]),
+        (f"{NAME}:443,10.0.0.1:443", [NAME, f"a.{NAME}", "10.0.0.1"], ["10.0.0.2"]),
+        (f"{NAME}:8443, 10.0.0.1:8443, [fd00::1]:8443", [], [NAME, "10.0.0.1", "fd00::1"]),
+        ("[fd00::1]:443", ["fd00::1"], ["fd00::2"]),
+        ("10.0.0.0/8:443", ["10.1.1.1"], ["11.1.1.1"]),
     ],
 )
 def test_no_proxy(no_proxy: str, direct: list[str], proxied: list[str]) -> None:
     proxies = Proxies("http://p:1", "http://p:2", no_proxy)
     for scheme in ("http", "https"):
-        assert [host for host in direct if proxies.proxy_for(scheme, host)] == []
-        assert [host for host in proxied if not proxies.proxy_for(scheme, host)] == []
+        assert [host for host in direct if proxies.proxy_for(scheme, host, 443)] == []
+        assert [host for host in proxied if not proxies.proxy_for(scheme, host, 443)] == []
 
 
 def test_each_scheme_has_its_proxy() -> None:
     proxies = from_environment({"HTTP_PROXY": "http://a:1", "https_proxy": "b:2"})
-    found = [proxies.proxy_for(scheme, NAME) for scheme in ("http", "https")]
+    found = [proxies.proxy_for(scheme, NAME, 443) for scheme in ("http", "https")]
     assert [proxy and proxy.address for proxy in found] == ["a:1", "b:2"]
 
 
@@ -226,7 +230,7 @@ def test_each_scheme_has_its_proxy() -> None:
     ],
 )
 def test_the_environment(environ: dict[str, str], want: str | None) -> None:
-    proxy = from_environment(environ).proxy_for("https", NAME)
+    proxy = from_environment(environ).proxy_for("https", NAME, 443)
     assert (proxy and proxy.address) == want
 
 
@@ -236,7 +240,7 @@ def test_an_environment_without_proxies_is_direct() -> None:
 
 def test_a_header_of_a_cgi_request_is_no_proxy() -> None:
     environ = {"HTTP_PROXY": "http://evil:1", "REQUEST_METHOD": "GET"}
-    assert from_environment(environ).proxy_for("http", NAME) is None
+    assert from_environment(environ).proxy_for("http", NAME, 80) is None
 
 
 @pytest.mark.parametrize(
@@ -270,7 +274,7 @@ def test_urls_of_proxies(url: str, want: tuple[str, int, str]) -> None:
 )
 def test_a_url_that_is_none_is_named_by_its_variable(url: str, code: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        Proxies(https=url).proxy_for("https", NAME)
+        Proxies(https=url).proxy_for("https", NAME, 443)
     check_sentences(caught.value, code, "HTTPS_PROXY")
     assert "secret" not in str(caught.value)
 

@@ -23,6 +23,7 @@ from paddlecloud.agent.replica import inspect, records
 from paddlecloud.agent.replica.inspect import Phase
 from paddlecloud.agent.sandbox import workspace
 from paddlecloud.model.jobs.environment import FALLBACK_PATH
+from paddlecloud.net.proxy import without_credentials
 
 if TYPE_CHECKING:
     import threading
@@ -78,11 +79,12 @@ def installer_environment(
 ) -> dict[str, str]:
     """The environment variables of the installer. An install of the agent's own user gets those of
     the agent (`environ`), so that it uses the same proxy and index as the user's shell; another
-    user gets none of them."""
+    user gets the proxies only, if they need no password."""
     if run["uid"] is None:
         env = {**environ, **run["env"]}
     else:
-        env = {**run["env"], "HOME": f"{root}/{workspace.HOME}"}
+        proxies = without_credentials(environ)
+        env = {**proxies, **run["env"], "HOME": f"{root}/{workspace.HOME}"}
     own = {name: text for name, text in env.items() if name not in _UNWANTED}
     path = f"{home}/bin:{run['env'].get('PATH', FALLBACK_PATH)}"
     temporary = f"{root}/{workspace.TEMPORARY}"

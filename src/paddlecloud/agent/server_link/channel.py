@@ -127,7 +127,7 @@ class Link:
 
     def proxy_for(self, endpoint: Endpoint) -> Proxy | None:
         scheme = "https" if endpoint.tls else "http"
-        return self.config.proxies.proxy_for(scheme, endpoint.host)
+        return self.config.proxies.proxy_for(scheme, endpoint.host, endpoint.port)
 
     def reached(self) -> None:
         with self._lock:
@@ -293,9 +293,14 @@ class Channel:
             # The next call uses the keys of the configuration by then.
             self.close()
             raise
-        except Unreachable:
+        except Unreachable as error:
             self._leave()
-            raise
+            found = self.endpoint
+            if self._link.generation or found is None or found.tls or self._link.proxy_for(found):
+                raise
+            from paddlecloud.net.tls_probe import explained  # noqa: PLC0415 - 4 MB that most agents never need
+
+            raise explained(error, found.host, found.port) from error
 
     def _leave(self) -> None:
         """Close the connection; the next call finds the server again."""

@@ -74,8 +74,10 @@ def test_another_user_learns_nothing_of_the_agents_environment() -> None:
     env = {"PATH": "/usr/bin", "EPOCHS": "9"}
     their, mine = a_run(env=env, uid=9), a_run(env=env)
     told = {"HTTPS_PROXY": "http://me:secret@proxy", "PYTHONPATH": "/x", "HOME": "/home/me"}
+    told |= {"https_proxy": "http://open:3128"}
     apart = _install.installer_environment(their, told, home="/e", root="/s")
-    assert "HTTPS_PROXY" not in apart and apart["HOME"] == "/s/home" and apart["EPOCHS"] == "9"
+    assert "HTTPS_PROXY" not in apart and apart["https_proxy"] == "http://open:3128"
+    assert apart["HOME"] == "/s/home" and apart["EPOCHS"] == "9"
     own = _install.installer_environment(mine, told, home="/e", root="/s")
     assert own["HTTPS_PROXY"] == told["HTTPS_PROXY"] and own["HOME"] == "/home/me"
     assert "PYTHONPATH" not in own

@@ -14,7 +14,7 @@ import ipaddress
 import socket
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import urlsplit
@@ -71,18 +71,22 @@ def parse(url: str, *, private: bool) -> Target:
     return Target(host=host, port=port, path=path, secure=secure)
 
 
-def resolve(target: Target, *, private: bool) -> str:
-    """The address to connect to: a public one, unless `private` ones are allowed."""
+def resolve(target: Target, *, private: bool) -> list[str]:
+    """The addresses to connect to: public ones, unless `private` ones are allowed."""
     try:
         found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or "the name cannot be resolved"
         raise Retry("webhook_unreachable", host=target.host, reason=reason) from None
     addresses = [str(where[4][0]) for where in found]
-    for address in addresses:
-        if private or is_public(ipaddress.ip_address(address.partition("%")[0])):
-            return address
-    raise Refused("webhook_private", host=target.host, address=addresses[0])
+    allowed = [
+        address
+        for address in addresses
+        if private or is_public(ipaddress.ip_address(address.partition("%")[0]))
+    ]
+    if not allowed:
+        raise Refused("webhook_private", host=target.host, address=addresses[0])
+    return allowed
 
 
 def is_public(address: Address) -> bool:
@@ -118,12 +122,12 @@ def deliver(
 ) -> None:
     """Post one row. Retry may work later; NotFound means that the receiver is gone for good."""
     target = parse(url, private=private)
-    ip = resolve(target, private=private)
+    ips = resolve(target, private=private)
     body = body_of(row)
     at = int(now.timestamp())
     status = post(
         target,
-        ip,
+        ips,
         body,
         {
             "Host": target.host_header,
@@ -144,18 +148,19 @@ def deliver(
 
 def post(
     target: Target,
-    ip: str,
+    ips: Sequence[str],
     body: bytes,
     headers: Mapping[str, str],
     seconds: float = SECONDS,
     proxies: Proxies = DIRECT,
 ) -> int:
-    """The status that the server at `ip` responds with, all within `seconds`."""
+    """The status that the server at one of `ips` responds with, all within `seconds`."""
     deadline = time.monotonic() + seconds
     try:
-        proxy = proxies.proxy_for("https" if target.secure else "http", target.host)
+        scheme = "https" if target.secure else "http"
+        proxy = proxies.proxy_for(scheme, target.host, target.port)
         tls = ssl.create_default_context() if target.secure else False
-        with Connection(target.host, target.port, tls, seconds, proxy=proxy, ip=ip) as connection:
+        with Connection(target.host, target.port, tls, seconds, proxy=proxy, ips=ips) as connection:
             connection.open()
             left = max(0.0, deadline - time.monotonic())
             return connection.request("POST", target.path, headers, body, timeout=left).status
