@@ -40,9 +40,12 @@ from paddlecloud.model.errors import (
 from paddlecloud.net.endpoint import PREFIX, Endpoint
 from paddlecloud.net.http1 import Connection
 from paddlecloud.net.proxy import from_environment
+from paddlecloud.net.tls_probe import explained
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from paddlecloud.net.proxy import Proxy
 
 UNIT = "paddlecloud-machine.service"
 _CONFIG, _CERTIFICATE = "agent.json", "server.pem"
@@ -163,11 +166,18 @@ def _joined(given: Arguments, environ: Mapping[str, str], reporter: Reporter) ->
     known = _read(given.directory / _CONFIG)
     if known and _is_running(given.directory):
         raise Refused("machine_runs_already", name=known.get("node"), url=known.get("url"))
-    ca_file = _trusted(given)
+    endpoint = Endpoint(given.url, "", "")
+    scheme = given.url.partition(":")[0]
+    proxy = from_environment(environ).proxy_for(scheme, endpoint.host, endpoint.port)
+    ca_file = _trusted(given, proxy)
     endpoint = Endpoint(given.url, "", "", "", ca_file)
-    proxy = from_environment(environ).proxy_for(given.url.partition(":")[0], endpoint.host)
     connection = Connection(endpoint.host, endpoint.port, endpoint.tls, _TIMEOUT, proxy=proxy)
-    _check_clock(connection)
+    try:
+        _check_clock(connection)
+    except Unreachable as error:
+        if endpoint.tls or proxy:
+            raise
+        raise explained(error, endpoint.host, endpoint.port) from error
     cards = gpu.count() if given.gpu is None else given.gpu
     _describe(given, reporter, cards)
     # The same instance for a repeated request: a lost response does not use the token up.
@@ -199,26 +209,29 @@ def _joined(given: Arguments, environ: Mapping[str, str], reporter: Reporter) ->
     return values | ({"ca_file": ca_file} if ca_file else {})
 
 
-def _trusted(given: Arguments) -> str:
+def _trusted(given: Arguments, proxy: Proxy | None) -> str:
     """The file with the certificate to trust; empty: those of the system are enough. A server that
     these do not know is trusted if its certificate has the digest of the invitation."""
     if not given.url.startswith("https:"):
         return ""
     endpoint = Endpoint(given.url, "", "")
     try:
-        Connection(endpoint.host, endpoint.port, True, _TIMEOUT).open()
+        Connection(endpoint.host, endpoint.port, True, _TIMEOUT, proxy=proxy).open()
     except Unreachable as error:
         if not given.tls_sha256 or error.code not in _NOT_TRUSTED:
             raise
     else:
         return ""
-    pem = ssl.get_server_certificate((endpoint.host, endpoint.port), timeout=_TIMEOUT)
-    found = hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).hexdigest()
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with Connection(endpoint.host, endpoint.port, context, _TIMEOUT, proxy=proxy) as connection:
+        certificate = connection.certificate()
+    found = hashlib.sha256(certificate).hexdigest()
     if found != given.tls_sha256.lower():
         raise Refused("machine_certificate", url=given.url, found=found, expected=given.tls_sha256)
     path = given.directory / _CERTIFICATE
-    _write_private(path, pem)
-    Connection(endpoint.host, endpoint.port, str(path), _TIMEOUT).open()
+    _write_private(path, ssl.DER_cert_to_PEM_cert(certificate))
+    Connection(endpoint.host, endpoint.port, str(path), _TIMEOUT, proxy=proxy).open()
     return str(path)
 
 
@@ -252,7 +265,8 @@ def _check_store(url: str, environ: Mapping[str, str], reporter: Reporter) -> No
     """Whether presigned URLs can be used: any response will do."""
     try:
         endpoint = Endpoint(url, "", "")
-        proxy = from_environment(environ).proxy_for(url.partition(":")[0], endpoint.host)
+        scheme = url.partition(":")[0]
+        proxy = from_environment(environ).proxy_for(scheme, endpoint.host, endpoint.port)
         connection = Connection(endpoint.host, endpoint.port, endpoint.tls, _TIMEOUT, proxy=proxy)
         connection.request("GET", "/", {"host": connection.authority}, b"").read()
     except (PaddleCloudError, ValueError) as error:

@@ -103,6 +103,11 @@ class SocketStream:
     def close(self) -> None:
         self._sock.close()
 
+    def certificate(self) -> bytes:
+        """The peer's certificate, as DER; empty without TLS."""
+        found: bytes = getattr(self._sock, "getpeercert", lambda _: b"")(True)
+        return found
+
     def closed(self) -> Unreachable:
         return Unreachable("server_closed", address=self._address)
 
@@ -413,6 +418,8 @@ def _context(tls: bool | str) -> ssl.SSLContext:
         except OSError as error:
             reason = error.strerror or str(error)
             raise ConfigError("ca_file_unusable", path=tls, reason=reason) from error
+        if isinstance(tls, str):  # it may have the certificate of the server itself
+            found.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         _contexts[tls] = found
     return found
 

@@ -62,6 +62,10 @@ class Connection:
         """Connect if necessary; when this fails, no request was sent."""
         self._ready(self.timeout)
 
+    def certificate(self) -> bytes:
+        """The certificate of the server, as DER; connects if necessary."""
+        return self._ready(self.timeout)[0].certificate()
+
     def request(
         self,
         method: str,

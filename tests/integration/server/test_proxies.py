@@ -5,7 +5,9 @@ The names are known to the proxy alone, so what arrives went through it.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import ssl
 import threading
 from base64 import b64encode
 from collections.abc import Iterator
@@ -18,11 +20,13 @@ from urllib.parse import urlsplit
 import pytest
 
 from paddlecloud import Client
+from paddlecloud.agent import _machine
+from paddlecloud.agent._machine import Arguments
 from paddlecloud.agent.config import read_config
 from paddlecloud.agent.server_link.channel import Link
-from paddlecloud.model.errors import Retry, Unauthenticated, Unreachable
+from paddlecloud.model.errors import Refused, Retry, Unauthenticated, Unreachable
 from paddlecloud.net import _sockets
-from paddlecloud.net.proxy import Proxies, from_environment
+from paddlecloud.net.proxy import Proxies, from_environment, parse_proxy
 from paddlecloud.server.services.notifications import _webhook as webhook
 from paddlecloud.server.services.notifications._webhook import Target
 from paddlecloud.server.settings import Settings
@@ -96,6 +100,25 @@ def test_the_agent(make_world: MakeWorld, tls: tuple[Path, Path, Path], tmp_path
             channel.json("GET", "/whoami")
         assert refused.value.code == "auth_role", "an agent is no user, but it got that far"
         assert proxy.seen == ["CONNECT cloud.example:8443 HTTP/1.1"]
+
+
+def test_a_machine_that_joins(tls: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    """It trusts the certificate of its invitation, whose issuer it does not know."""
+    der = ssl.PEM_cert_to_DER_cert(tls[1].read_text())
+    given = Arguments(
+        command="join",
+        url="https://cloud.example",
+        token="t",
+        directory=tmp_path,
+        tls_sha256=hashlib.sha256(der).hexdigest(),
+    )
+    with proxy_to(1, tls) as (proxy, url):
+        trusted = _machine._trusted(given, parse_proxy(url, "HTTPS_PROXY"))
+        assert {*proxy.seen} == {"CONNECT cloud.example:443 HTTP/1.1"}
+        with pytest.raises(Refused) as refused:
+            _machine._trusted(replace(given, tls_sha256="0" * 64), parse_proxy(url, ""))
+    assert Path(trusted).read_text() == ssl.DER_cert_to_PEM_cert(der)
+    assert refused.value.code == "machine_certificate"
 
 
 def test_the_bucket(
