@@ -216,7 +216,8 @@ def _trusted(given: Arguments, proxy: Proxy | None) -> str:
         return ""
     endpoint = Endpoint(given.url, "", "")
     try:
-        Connection(endpoint.host, endpoint.port, True, _TIMEOUT, proxy=proxy).open()
+        with Connection(endpoint.host, endpoint.port, True, _TIMEOUT, proxy=proxy) as connection:
+            connection.open()
     except Unreachable as error:
         if not given.tls_sha256 or error.code not in _NOT_TRUSTED:
             raise
@@ -231,7 +232,8 @@ def _trusted(given: Arguments, proxy: Proxy | None) -> str:
         raise Refused("machine_certificate", url=given.url, found=found, expected=given.tls_sha256)
     path = given.directory / _CERTIFICATE
     _write_private(path, ssl.DER_cert_to_PEM_cert(certificate))
-    Connection(endpoint.host, endpoint.port, str(path), _TIMEOUT, proxy=proxy).open()
+    with Connection(endpoint.host, endpoint.port, str(path), _TIMEOUT, proxy=proxy) as connection:
+        connection.open()
     return str(path)
 
 
