@@ -192,13 +192,12 @@ def _listening(
         seen |= json.loads(out)
 
 
-def _submits(client: Client, snapshot: str) -> float:
+def _submits(client: Client, snapshot: str | None) -> float:
     """The median; these jobs wait for the one that is followed, so that none of them runs."""
     took = []
     for _ in range(60):
-        spec = {"start_cmd": "true", "snapshot": snapshot, "job_type": "cpu"}
-        spec["cpu"] = str(os.cpu_count())
-        took.append(_timed(partial(client.submit_job, **spec)))
+        submit = partial(client.submit_job, snapshot=snapshot, job_type="cpu", cpu=os.cpu_count())
+        took.append(_timed(partial(submit, start_cmd="true")))
         time.sleep(0.02)
     return statistics.median(took)
 

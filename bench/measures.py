@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from bench.files_out import files_out
 from bench.gangs import gangs
@@ -249,7 +250,7 @@ def _wait_for_all(client: Client) -> None:
         client.wait(left[0].id, timeout=120)
 
 
-def _submit_many(client: Client, count: int, **parameters: object) -> list[str]:
+def _submit_many(client: Client, count: int, **parameters: Any) -> list[str]:
     """`count` submits by 8 threads; their ids."""
     ids: list[str] = []
     left = iter(range(count))

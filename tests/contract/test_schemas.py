@@ -3,8 +3,10 @@ answer, and requires nothing that a server does not promise."""
 
 from __future__ import annotations
 
+import ast
 import re
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import inspect
 
-from paddlecloud.client import response_schemas
+from paddlecloud.client import response_schemas, sdk
 from paddlecloud.client.response_checks import check
 from paddlecloud.client.transport import DONE
 from paddlecloud.server.route_table import ROUTES
+from paddlecloud.server.schemas.jobs import JobRow, JobView
 
 if TYPE_CHECKING:
     from paddlecloud.client.response_checks import Schema
@@ -137,3 +140,13 @@ def plain(kind: Any, field: str) -> st.SearchStrategy[Any]:
         inspect.AnyType: st.none() | st.integers(0, 9) | st.text(max_size=3),
     }
     return known[type(kind)]
+
+
+def test_a_job_declares_the_fields_that_the_server_sends() -> None:
+    """For editors and mypy, which cannot see the keys of an answer."""
+    tree = ast.parse(Path(sdk.__file__).read_text(encoding="utf-8"))
+    (job,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Job")
+    (block,) = (node for node in job.body if isinstance(node, ast.If))
+    declared = [ast.unparse(node.target) for node in block.body if isinstance(node, ast.AnnAssign)]
+    sent = {field.name for kind in (JobView, JobRow) for field in msgspec.structs.fields(kind)}
+    assert declared == sorted(sent | {"notes"})

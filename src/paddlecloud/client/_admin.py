@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from paddlecloud.client import response_schemas
+from paddlecloud.client.sdk import check_text
 from paddlecloud.client.transport import DONE
 from paddlecloud.model.protocol.bce_auth import quote
 
@@ -63,7 +64,7 @@ class Admin:
         return self._transport.post("/admin/tokens", asked, schema=schema)
 
     def revoke_token(self, ak: str) -> dict[str, Any]:
-        path = f"/admin/tokens/{quote(ak)}/revoke"
+        path = f"/admin/tokens/{quote(check_text('ak', ak))}/revoke"
         return self._transport.post(path, {}, schema=response_schemas.TOKEN, idempotent=True)
 
     def jobs(self, *, limit: int | None = 50, **filters: str | None) -> Rows:
@@ -119,4 +120,4 @@ def _machine(name: str) -> str:
 
 
 def _user(user_id: str) -> str:
-    return f"/admin/users/{quote(user_id)}"
+    return f"/admin/users/{quote(check_text('user_id', user_id))}"

@@ -107,7 +107,7 @@ def changes(
             reconnection.pause(error, deadline)
             continue
         reconnection.renew()
-        job = Job(view)
+        job = Job(view, client)
         path = job_path(job.id)  # `last` may be another job by the next request
         if job.version > version:
             version = job.version

@@ -129,6 +129,8 @@ def begin(
     returns."""
     if not command:
         raise Invalid("exec_command_missing")
+    if isinstance(command, str | bytes) or not all(isinstance(word, str) for word in command):
+        raise Invalid("exec_command_words", value=repr(command)[:100])
     if len(stdin) > MOST_STDIN:
         raise TooLarge("exec_stdin_large", limit=MOST_STDIN)
     from base64 import b64encode  # noqa: PLC0415 - only this call needs it

@@ -12,7 +12,7 @@ import os
 from paddlecloud.client import response_schemas
 from paddlecloud.client.response_checks import refuse
 from paddlecloud.client.transport import MAX_LISTING, Transport
-from paddlecloud.model.errors import ConfigError, Invalid, Refused, Retry
+from paddlecloud.model.errors import ConfigError, Invalid, NotFound, Refused, Retry
 from paddlecloud.model.jobs.references import is_job_id, is_reference
 from paddlecloud.model.protocol.bce_auth import quote
 from paddlecloud.net.endpoint import Endpoint
@@ -20,9 +20,10 @@ from paddlecloud.net.endpoint import Endpoint
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from typing import Any
+    from typing import Any, Never, Unpack
 
     from paddlecloud.client._admin import Admin
+    from paddlecloud.client._job_parameters import JobParameters, SubmitParameters
     from paddlecloud.client.config.resolve import Config
     from paddlecloud.client.exec import Command
 
@@ -34,12 +35,61 @@ FINAL = frozenset(("failed", "success", "timeout", "schedule timeout", "killed")
 
 
 class Job:
-    """A job as the server described it at one moment: `id`, `state`, and its keys as attributes."""
+    """A job: `id`, `state`, and the keys of `query_job` as attributes, as the server described them
+    at one moment.
 
-    __slots__ = ("view",)
+    `wait`, `kill` and `refresh` bring the attributes up to date and return the same job. One of a
+    list has fewer attributes than `refresh` gets.
+    """
 
-    def __init__(self, view: Mapping[str, Any]) -> None:
+    __slots__ = ("_client", "view")
+
+    if TYPE_CHECKING:
+        advice: list[str]
+        age: int
+        attempts: int
+        bos_url: str
+        cluster: str
+        create_time: str
+        created_at: str
+        description: str
+        duration: int | None
+        env: dict[str, str]
+        error_msg: str
+        exit_code: int | None
+        failure: Any  # a dict, or None
+        finish_time: str
+        finished_at: str | None
+        git: dict[str, str] | None
+        instance_count: int
+        instance_ids_list: list[str]
+        job_id: str
+        job_name: str
+        job_status: str
+        job_type: str
+        kill_flag: int
+        notes: list[str]
+        number: int
+        owner: str
+        pool: str
+        priority: str
+        public_bcc: int
+        public_bos: int
+        queue_position: int | None
+        queue_reason: str
+        resources: dict[str, float]
+        snapshot: str | None
+        start_cmd: str
+        start_time: str
+        started_at: str | None
+        tasks: list[dict[str, Any]]
+        version: int
+        wall_time: str
+        workers: list[dict[str, Any]]
+
+    def __init__(self, view: Mapping[str, Any], client: Client | None = None) -> None:
         self.view = dict(view)
+        self._client = client
 
     @property
     def id(self) -> str:
@@ -54,10 +104,68 @@ class Job:
         """Whether the job has ended; its state will not change any more."""
         return self.state in FINAL
 
+    def refresh(self) -> Job:
+        """Ask the server for the job as it is now."""
+        self.view = self._connected().query_job(self.id).view
+        return self
+
+    def wait(self, timeout: float | None = None) -> Job:
+        """Wait until the job has ended; Retry (code wait_timeout) after `timeout` seconds."""
+        self.view = self._connected().wait(self.id, timeout).view
+        return self
+
+    def kill(self) -> Job:
+        """Ask for the end of the job; its state is `killed` when nothing of it runs any more."""
+        self.view = self._connected().kill_job(self.id).view
+        return self
+
+    def logs(
+        self,
+        worker: str | None = None,
+        follow: bool = False,
+        tail: int | None = None,
+        attempt: int | None = None,
+        *,
+        since: str | None = None,
+        merge: bool = False,
+        failed: bool = False,
+        grep: str | None = None,
+    ) -> Iterator[bytes]:
+        """What the job wrote, as `Client.logs` yields it."""
+        more: dict[str, Any] = {"since": since, "merge": merge, "failed": failed, "grep": grep}
+        return self._connected().logs(self.id, worker, follow, tail, attempt, **more)
+
+    def files(self, prefix: str | None = None) -> list[dict[str, Any]]:
+        """The job's files, as `Client.get_files` lists them."""
+        return self._connected().get_files(self.id, prefix)
+
+    def download(
+        self,
+        download_dir: str | os.PathLike[str] | None = None,
+        *,
+        prefix: str | None = None,
+        resume: bool = False,
+    ) -> str:
+        """Download the job's files as `Client.get_files` does, and return the directory: the given
+        one, or `output/<job_id>`. NotFound if there is no file."""
+        directory = None if download_dir is None else _path_of(download_dir)
+        found = self._connected().listing(self.id, prefix, direct=True)
+        if not found.files:
+            raise NotFound("job_without_files", job_id=self.id, prefix=found.prefix)
+        return _download(self._connected(), found, directory, resume=resume)
+
+    def _connected(self) -> Client:
+        if self._client is None:
+            raise Invalid("job_without_client", job_id=self.id)
+        return self._client
+
     def __getattr__(self, name: str) -> Any:
-        if name == "view" or name not in self.view:
+        if name in ("view", "_client") or name not in self.view:
             raise AttributeError(f"a job has no {name!r}")
         return self.view[name]
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self.view]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Job) and other.view == self.view
@@ -65,8 +173,27 @@ class Job:
     def __hash__(self) -> int:
         return hash(self.id)
 
+    def __reduce__(self) -> tuple[type[Job], tuple[dict[str, Any]]]:
+        return Job, (self.view,)  # a connection is of one process
+
     def __repr__(self) -> str:
-        return f"Job(id={self.id!r}, state={self.state!r})"
+        shown = ("job_name", "start_time", "finish_time", "queue_reason", "error_msg")
+        known = "".join(f", {key}={self.view[key]!r}" for key in shown if self.view.get(key))
+        return f"Job(id={self.id!r}, state={self.state!r}{known})"
+
+    def _repr_html_(self) -> str:
+        from paddlecloud.client import _html  # noqa: PLC0415 - only notebooks need it
+
+        return _html.job(self.view)
+
+
+class JobList(list[Job]):
+    """Jobs that a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        from paddlecloud.client import _html  # noqa: PLC0415 - only notebooks need it
+
+        return _html.jobs(job.view for job in self)
 
 
 class Listing:
@@ -101,7 +228,7 @@ class Listing:
 
 
 class Client:
-    """A connection to the server that the configuration names, or to the private one.
+    """A connection to the server that the configuration names, or to the embedded one.
 
     `config` is the path of a configuration file; host, port, ak and sk win over what is in it.
     Nothing happens before the first call.
@@ -109,7 +236,7 @@ class Client:
 
     def __init__(
         self,
-        config: str | Config | None = None,
+        config: str | os.PathLike[str] | Config | None = None,
         *,
         host: str | None = None,
         port: int | None = None,
@@ -120,12 +247,14 @@ class Client:
     ) -> None:
         #: The environment of the person: what an embedded server and its jobs may take from it.
         self.environ: Mapping[str, str] = os.environ
-        if config is None or isinstance(config, str):
+        if config is None or isinstance(config, str | os.PathLike):
             from paddlecloud.client.config.resolve import resolve  # noqa: PLC0415 - the command line did
 
             given = {"config": config, "host": host, "port": port, "ak": ak, "sk": sk}
             flags = {name: str(value) for name, value in given.items() if value is not None}
             config = resolve(flags, self.environ)
+        elif not hasattr(config, "embedded"):
+            raise Invalid("argument_text", name="config", value=repr(config)[:100])
         self.config = config
         #: Called as `note(code, **params)` for what takes long and what a submit found.
         self.note = note
@@ -133,30 +262,105 @@ class Client:
         self.waiting_noted = False
         self.transport = Transport(self._find, config.lang, trace, config.proxies)
 
-    def submit_job(self, **parameters: Any) -> Job:
-        """Submit a job; the parameters are those of `paddlecloud submit_job`.
+    def submit_job(  # noqa: PLR0913 - the flags of the command, each by its name
+        self,
+        *,
+        files: str | os.PathLike[str] | None = None,
+        start_cmd: str | None = None,
+        job_name: str | None = None,
+        env: Mapping[str, str] | Sequence[str] | None = None,
+        secret: Mapping[str, str] | Sequence[str] | None = None,
+        requirements: str | os.PathLike[str] | None = None,
+        job_type: str | None = None,
+        cpu: float | None = None,
+        memory: str | int | None = None,
+        gpu: int | None = None,
+        instance_count: int | None = None,
+        distribute_job_type: str | None = None,
+        pservers: int | None = None,
+        pserver_cpu: float | None = None,
+        pserver_memory: str | int | None = None,
+        min_instance: int | None = None,
+        max_instance: int | None = None,
+        cluster: str | None = None,
+        priority: str | int | None = None,
+        wall_time: str | int | None = None,
+        hang_timeout: str | int | None = None,
+        max_retries: int | None = None,
+        retry_exit_codes: str | Sequence[int] | None = None,
+        public_bcc: bool | int | None = None,
+        public_bos: bool | int | None = None,
+        bos_url: str | None = None,
+        description: str | None = None,
+        yes: bool = False,
+        snapshot: str | None = None,
+        job_file: str | os.PathLike[str] | None = None,
+        **unknown: Never,
+    ) -> Job:
+        """Submit a job, as `paddlecloud submit_job` does. None: the default.
 
-        `files` is a directory; `snapshot` may name one that was submitted before. A submit that
-        was repeated because the network failed is still one job; an error with the code
-        "submit_unanswered" means that there may be one. `notes` of the result is what the server
-        decided by itself. `job_file` is a TOML file with parameters; those given here win. A whole
-        home or disk as `files` needs `yes=True`.
+        A submit that was repeated because the network failed is still one job; an error with the
+        code "submit_unanswered" means that there may be one. `notes` of the result is what the
+        server decided by itself.
+
+        files: the directory with scripts and data; required, unless `snapshot` or `bos_url` is
+            given.
+        start_cmd: the command that starts the job, e.g. "sh run.sh"; required.
+        job_name: name of the job; names may repeat (default: "tmp_job").
+        env: the job's environment: a dict, or a list of "NAME=VALUE".
+        secret: secrets for the job (`set_secret`): names, or a dict of the variable for each name;
+            "" or no variable: only as the file $PADDLECLOUD_SECRETS/NAME.
+        requirements: a pip requirements file; its packages are installed once and cached.
+        job_type: "gpu" or "cpu" (default: gpu where the server has GPUs, else cpu).
+        cpu: CPUs of each instance, e.g. 0.5; also the limit when given (default: 1, no limit).
+        memory: memory limit of each instance: "512Mi", "4G", or bytes (default: none).
+        gpu: GPUs of each instance, 0 to 64 (default: 1 for a gpu job).
+        instance_count: number of instances, 1 to 1024 (default: 1).
+        distribute_job_type: "PSERVER" or "NCCL2", for several instances (default: by job_type).
+        pservers: number of parameter servers (default: one per instance, in PSERVER mode).
+        pserver_cpu: CPUs of each parameter server (default: as a trainer).
+        pserver_memory: memory limit of each parameter server (default: as a trainer).
+        min_instance: fewest trainers of an elastic job.
+        max_instance: most trainers of an elastic job.
+        cluster: the pool to run in (default: "default", the pools in the server's order).
+        priority: "low", "normal", "high" or "urgent", or -100 to 200 (default: 0, normal).
+        wall_time: maximum running time, "hh:mm:ss" or seconds; private pools only (default: none).
+        hang_timeout: end the job when no worker printed or computed anything for this long,
+            "hh:mm:ss" or seconds (default: never).
+        max_retries: how often to retry after a lost machine or such an exit code (default: 0).
+        retry_exit_codes: exit codes that are retried: [101, 102], "101,102" or "any" (default:
+            101 and 102).
+        public_bcc: computing resources: 1 public, 0 private (default: 1).
+        public_bos: storage: 1 public (give `files`), 0 private (give `bos_url`) (default: 1).
+        bos_url: directory in private storage: "{bucket}.{region}.bcebos.com/your/dir".
+        description: a note that is stored with the job (default: "").
+        yes: submit a whole home or disk, which is refused otherwise (default: False).
+        snapshot: files that were submitted before (`job.snapshot`), instead of `files`.
+        job_file: a TOML file with parameters; those that are given here win.
         """
+        parameters = {**locals()}
+        del parameters["self"], parameters["unknown"]
         from paddlecloud.client import submit  # noqa: PLC0415 - only submitting needs it
 
-        asked, confirm = _asked(parameters)
+        asked, confirm = _asked({**parameters, **unknown})
         answer = submit.submit(self, asked, confirm=confirm, **self._callbacks())
-        return Job({**answer["job"], "notes": answer["notes"]})
+        return Job({**answer["job"], "notes": answer["notes"]}, self)
 
-    def dry_run(self, **parameters: Any) -> dict[str, Any]:
+    def dry_run(self, **parameters: Unpack[SubmitParameters]) -> dict[str, Any]:
         """What `submit_job` with these parameters would send (`files`) and start (`plan`, `job`),
         without doing so. `accepted` is False if it would be refused; `refused` has the errors."""
         from paddlecloud.client import submit  # noqa: PLC0415 - only submitting needs it
 
-        asked, confirm = _asked(parameters)
+        asked, confirm = _asked({**parameters})
         return submit.dry_run(self, asked, confirm=confirm)
 
-    def rerun(self, job_id: str, **changes: Any) -> Job:
+    def rerun(
+        self,
+        job_id: str | Job,
+        *,
+        unset: str | Sequence[str] | None = None,
+        **changes: Unpack[JobParameters],
+    ) -> Job:
         """Submit a job again with the same files; `changes` are parameters of `submit_job`.
 
         `env` is added to what the first job had, `unset` names variables or parameters to leave out
@@ -164,30 +368,35 @@ class Client:
         """
         from paddlecloud.client import rerun as client_rerun  # noqa: PLC0415 - only submitting needs it
 
-        answer = client_rerun.rerun(self, reference(job_id), changes, **self._callbacks())
-        return Job({**answer["job"], "notes": answer["notes"]})
+        asked, confirm = _asked({**changes} | ({} if unset is None else {"unset": unset}))
+        how = {"confirm": confirm, **self._callbacks()}
+        answer = client_rerun.rerun(self, reference(job_id), asked, **how)
+        return Job({**answer["job"], "notes": answer["notes"]}, self)
 
-    def diff(self, first: str, second: str) -> dict[str, Any]:
+    def diff(self, first: str | Job, second: str | Job) -> dict[str, Any]:
         """What two jobs differ in: `parameters`, `env`, `inherited_env`, `git` and `files`."""
         from paddlecloud.client import _diff as client_diff  # noqa: PLC0415 - `query_job` compares nothing
 
         return client_diff.diff(self.transport, job_path(first), job_path(second))
 
-    def query_job(self, job_id: str, *, diff: bool = True) -> Job:
-        """`diff`: with what its files differed in from their commit, if they did (`git`)."""
+    def query_job(self, job_id: str | Job, *, diff: bool = True) -> Job:
+        """The job with this id; as in every method, the beginning of the id, a job name or `last`
+        will do. `diff`: with what its files differed in from their commit, if they did (`git`)."""
         path, query = job_path(job_id), None if diff else {"diff": 0}
-        return Job(self.transport.get(path, query, schema=response_schemas.JOB))
+        return Job(self.transport.get(path, query, schema=response_schemas.JOB), self)
 
     def list_jobs(
         self, *, state: str | None = None, name: str | None = None, limit: int | None = 50
-    ) -> list[Job]:
+    ) -> JobList:
         """The newest jobs first; `limit=None` gives all of them."""
         query = {"state": state, "name": name}
+        if limit is not None:
+            check_number("limit", limit)
         pages = self.transport.pages
         rows = pages("/jobs", "jobs", "before", query, limit, schema=response_schemas.JOBS)
-        return [Job(row) for row in rows]
+        return JobList(Job(row, self) for row in rows)
 
-    def resolve(self, job_id: str) -> str:
+    def resolve(self, job_id: str | Job) -> str:
         """The full id of a job that is named by the beginning of its id, its name, or `last`.
 
         What changes a job is asked for by the full id, so that a request that is repeated because
@@ -196,23 +405,24 @@ class Client:
         named = reference(job_id)
         return named if is_job_id(named) else self.query_job(named, diff=False).id
 
-    def history(self, job_id: str) -> list[dict[str, Any]]:
+    def history(self, job_id: str | Job) -> list[dict[str, Any]]:
         """Every change of state of a job, with its reason, oldest first."""
         path = f"{job_path(job_id)}/history"
         return list(self.transport.get(path, schema=response_schemas.HISTORY)["history"])
 
-    def kill_job(self, job_id: str) -> Job:
+    def kill_job(self, job_id: str | Job) -> Job:
         """Ask for the end of a job; its state is `killed` when nothing of it runs any more."""
         path = f"{job_path(self.resolve(job_id))}/kill"
-        return Job(self.transport.post(path, {}, schema=response_schemas.JOB, idempotent=True))
+        answer = self.transport.post(path, {}, schema=response_schemas.JOB, idempotent=True)
+        return Job(answer, self)
 
-    def delete_job(self, job_id: str) -> int:
+    def delete_job(self, job_id: str | Job) -> int:
         """Delete a job that has ended, with its outputs and logs; how many bytes that freed."""
         path = f"{job_path(self.resolve(job_id))}/delete"
         how = {"idempotent": True, "timeout": _DELETING}
         return int(self.transport.post(path, {}, schema=response_schemas.DELETED, **how)["bytes"])
 
-    def wait(self, job_id: str, timeout: float | None = None) -> Job:
+    def wait(self, job_id: str | Job, timeout: float | None = None) -> Job:
         """The job when it has ended; Retry (code wait_timeout) after `timeout` seconds."""
         job = None
         for job in self.changes(job_id, timeout):
@@ -221,18 +431,20 @@ class Client:
         about = {"job_id": job.id if job else job_id, "state": job.state if job else "?"}
         raise Retry("wait_timeout", **about, seconds=timeout)
 
-    def changes(self, job_id: str, timeout: float | None = None) -> Iterator[Job]:
+    def changes(self, job_id: str | Job, timeout: float | None = None) -> Iterator[Job]:
         """The job now and after every change, until it has ended or the time is over.
 
         Waits for a server that stops responding, unless it never answered.
         """
         from paddlecloud.client import _follow as client_follow  # noqa: PLC0415 - `query_job` follows nothing
 
+        if timeout is not None:
+            check_number("timeout", timeout)
         return client_follow.changes(self, job_path(job_id), timeout)
 
     def logs(  # noqa: PLR0913 - the options of the command `logs`, each by its name
         self,
-        job_id: str,
+        job_id: str | Job,
         worker: str | None = None,
         follow: bool = False,
         tail: int | None = None,
@@ -256,15 +468,15 @@ class Client:
         """
         from paddlecloud.client import _follow as client_follow  # noqa: PLC0415 - `query_job` follows nothing
 
-        asked = {"worker": worker, "follow": int(follow), "tail": tail, "attempt": attempt}
-        asked |= {"since": since, "grep": grep, "times": int(timestamps) or None}
+        asked = {"worker": worker, "follow": int(bool(follow)), "tail": tail, "attempt": attempt}
+        asked |= {"since": since, "grep": grep, "times": 1 if timestamps else None}
         several = "auto" if merge is None and worker is None and not failed else int(bool(merge))
-        asked |= {"merge": several or None, "failed": int(failed) or None}
+        asked |= {"merge": several or None, "failed": 1 if failed else None}
         return client_follow.logs(self, job_path(job_id), asked)
 
     def exec(
         self,
-        job_id: str,
+        job_id: str | Job,
         command: Sequence[str],
         worker: str | None = None,
         timeout: float | None = None,
@@ -281,20 +493,21 @@ class Client:
         how: dict[str, Any] = {"worker": worker, "timeout": timeout, "stdin": stdin}
         return client_exec.begin(self, job_path(job_id), command, **how)
 
-    def top(self, job_id: str | None = None) -> list[dict[str, Any]]:
+    def top(self, job_id: str | Job | None = None) -> list[dict[str, Any]]:
         """What each worker of a job, or of all your running jobs, uses of what it asked for."""
         path = "/usage" if job_id is None else f"{job_path(job_id)}/usage"
         return list(self.transport.get(path, schema=response_schemas.USES)["workers"])
 
     def get_files(
         self,
-        job_id: str,
+        job_id: str | Job,
         prefix: str | None = None,
         download_dir: str | os.PathLike[str] | None = None,
         download: bool = False,
         resume: bool = False,
     ) -> list[dict[str, Any]]:
-        """The job's files (path, size, time); they are downloaded if `download_dir` is given.
+        """The job's files (path, size, time); they are downloaded if `download_dir` is given, which
+        must not exist yet, or with `download` into `output/<job_id>`.
 
         `prefix` defaults to the job's outputs; "/" means everything, the submitted files too.
         `sha256` of a row is None where it is not known. Of what was submitted there are links, too
@@ -312,21 +525,18 @@ class Client:
         directory = None if download_dir is None else _path_of(download_dir)
         found = self.listing(job_id, prefix, direct=wanted)
         if wanted and found.files:
-            from paddlecloud.client.download import engine  # noqa: PLC0415 - seldom needed
-
-            target = engine.target_of(self, found, directory, resume=resume)
-            done = engine.download_job(self, found, target, resume=resume)
-            for error in done.errors():
-                error.params["complaints"] = done.problems
-                raise error
+            _download(self, found, directory, resume=resume)
         return found.files
 
-    def listing(self, job_id: str, prefix: str | None = None, *, direct: bool = False) -> Listing:
+    def listing(
+        self, job_id: str | Job, prefix: str | None = None, *, direct: bool = False
+    ) -> Listing:
         """The job's files, and with `direct` where else they can be had."""
         query = {"prefix": prefix, "direct": 1 if direct else None}
         path = f"{job_path(job_id)}/files"
         answer = self.transport.get(path, query, schema=response_schemas.FILES, most=MAX_LISTING)
-        job_id = answer.get("job_id") or job_id  # an older server knows full ids only
+        # An older server knows full ids only, and does not repeat them.
+        job_id = str(answer.get("job_id") or reference(job_id))
         if not is_job_id(job_id):  # it becomes the name of a directory
             refuse("job_id", job_id, "response_job_id")
         locations: dict[str, str] = answer.get("ways") or {}
@@ -366,7 +576,7 @@ class Client:
 
     def revoke_token(self, ak: str) -> dict[str, Any]:
         """Make one of your keys useless, everywhere and for ever."""
-        path = f"/tokens/{quote(ak)}/revoke"
+        path = f"/tokens/{quote(check_text('ak', ak))}/revoke"
         return self.transport.post(path, {}, schema=response_schemas.TOKEN, idempotent=True)
 
     def set_secret(self, name: str, value: str | bytes) -> dict[str, Any]:
@@ -436,7 +646,8 @@ class Client:
     def set_quota(self, user: str, **wanted: Any) -> dict[str, Any]:
         """Change `plan` (None: the default) or `limits` (a dict) of a user; for admins."""
         schema = response_schemas.QUOTA
-        return self.transport.post(_quota_of(user), wanted, schema=schema, idempotent=True)
+        path = _quota_of(check_text("user", user))
+        return self.transport.post(path, wanted, schema=schema, idempotent=True)
 
     def plans(self) -> list[dict[str, Any]]:
         """The plans that the server's settings have; for admins."""
@@ -473,10 +684,22 @@ class Client:
         )
 
 
+#: Flags of the command line that do something else in a program.
+_ELSEWHERE = {
+    "watch_mode": "job.wait(), job.logs(follow=True)",
+    "dry_run": "client.dry_run(...)",
+}
+
+
 def _asked(parameters: dict[str, Any]) -> tuple[dict[str, Any], Callable[[str, str], bool]]:
     """The parameters with those of a job file, and the answer about a whole home."""
+    for name, instead in _ELSEWHERE.items():
+        if parameters.get(name) is not None:
+            raise Invalid("param_not_in_sdk", name=name, instead=instead)
     path, yes = parameters.pop("job_file", None), bool(parameters.pop("yes", False))
     if path is not None:
+        if not isinstance(path, str | os.PathLike):
+            raise Invalid("param_path", name="job_file", value=repr(path)[:100])
         from paddlecloud.client import job_file  # noqa: PLC0415 - few submits need it
 
         given = {name: value for name, value in parameters.items() if value is not None}
@@ -490,12 +713,38 @@ def _secret(name: object) -> str:
     return check_secret_name(str(name))
 
 
+def _download(client: Client, found: Listing, directory: str | None, *, resume: bool) -> str:
+    """Download what was listed; the directory. Conflict if files are not as they should be."""
+    from paddlecloud.client.download import engine  # noqa: PLC0415 - seldom needed
+
+    target = engine.target_of(client, found, directory, resume=resume)
+    done = engine.download_job(client, found, target, resume=resume)
+    for error in done.errors():
+        error.params["complaints"] = done.problems
+        raise error
+    return target.directory
+
+
 def _quota_of(user: str | None) -> str:
-    return "/quota" if user is None else f"/admin/users/{quote(user)}/quota"
+    return "/quota" if user is None else f"/admin/users/{quote(check_text('user', user))}/quota"
+
+
+def check_text(name: str, value: object) -> str:
+    """A text that is to be part of a path; Invalid before any request for anything else."""
+    if not isinstance(value, str) or not value.strip():
+        raise Invalid("argument_text", name=name, value=repr(value)[:100])
+    return value
+
+
+def check_number(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+        raise Invalid("argument_number", name=name, value=repr(value)[:100])
 
 
 def reference(job: object) -> str:
     """What a job is named by; Invalid before any request for what no job can be called."""
+    if isinstance(job, Job):
+        return job.id
     if not isinstance(job, str) or not is_reference(job):
         raise Invalid("job_id_format", job_id=str(job) or '""')
     return job

@@ -426,6 +426,8 @@ def _spec(
 def requirements_of(path: str) -> str:
     """The text of the file, which is what is sent. Its byte order mark names its encoding, as for
     pip. An empty file asks for no package, but for an environment all the same."""
+    if not isinstance(path, str | os.PathLike):  # a number would be a file that is open
+        raise Invalid("param_path", name="requirements", value=repr(path)[:100])
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - a Path costs start-up time
             data = file.read(_MOST_READ + 1)

@@ -12,7 +12,14 @@ import json
 from time import perf_counter
 
 from paddlecloud.client.response_checks import check, keys, parse, refuse, whole_number
-from paddlecloud.model.errors import Internal, PaddleCloudError, Retry, Unreachable, from_wire
+from paddlecloud.model.errors import (
+    Internal,
+    Invalid,
+    PaddleCloudError,
+    Retry,
+    Unreachable,
+    from_wire,
+)
 from paddlecloud.model.protocol.bce_auth import (
     CONTENT_CRC32,
     CONTENT_SHA256,
@@ -94,7 +101,10 @@ class Transport:
         """The JSON answer to the JSON `value`, which may be encoded already; `idempotent=True` if
         the request may be repeated. `on_send` is called whenever it is about to be sent."""
         if not isinstance(value, bytes):
-            value = json.dumps(value).encode()
+            try:
+                value = json.dumps(value).encode()
+            except (TypeError, ValueError, RecursionError) as error:
+                raise Invalid("argument_json", reason=str(error)) from None
         return self._json("POST", path, None, schema, body=value, **how)
 
     def send(self, path: str, data: bytes, sha256: str) -> Answer:

@@ -56,3 +56,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = import_module(f"paddlecloud.data.{_HOMES[name]}")
     return getattr(home, "from_environment" if name == "this_trainer" else name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

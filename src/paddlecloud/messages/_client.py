@@ -100,6 +100,36 @@ CLIENT_TEXTS: dict[str, tuple[str, str]] = {
         "no shell given; use one of: {shells}",
         "请指定 shell：{shells}",
     ),
+    # -- values that a program gives to the SDK ----------------------------------------------
+    "argument_json": (
+        "a value cannot be sent as JSON: {reason}; give texts, numbers, lists and dicts",
+        "有的值无法以 JSON 发送：{reason}；请使用文本、数字、列表和字典",
+    ),
+    "argument_number": (
+        "{name} is {value}; give a number",
+        "{name} 的值为 {value}，应为数字",
+    ),
+    "argument_text": (
+        "{name} is {value}; give a text that is not empty",
+        "{name} 的值为 {value}，应为非空文本",
+    ),
+    "exec_command_words": (
+        "the command is {value}; give a list of texts, such as ['ls', '-l']",
+        "命令为 {value}，应为文本列表，例如 ['ls', '-l']",
+    ),
+    "job_without_client": (
+        "{job_id} has no connection, because it was copied or read from a pickle; get it with "
+        "client.query_job",
+        "{job_id} 由复制或 pickle 得到，没有连接，请用 client.query_job 重新获取",
+    ),
+    "job_without_files": (
+        "job {job_id} has no files under {prefix}, so nothing was downloaded",
+        "任务 {job_id} 在 {prefix} 下没有文件，没有下载任何内容",
+    ),
+    "param_not_in_sdk": (
+        "{name} has no meaning in a program; use {instead}",
+        "{name} 在程序中没有意义，请用 {instead}",
+    ),
     # -- the client --------------------------------------------------------------------------
     "keys_missing": (
         "no ak and sk for {host}; get them with paddlecloud gen_token --email=ADDRESS, or put "

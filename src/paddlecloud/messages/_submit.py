@@ -211,6 +211,10 @@ SUBMIT_TEXTS: dict[str, tuple[str, str]] = {
         "{name} is given twice, as {first} and as {second}; give it once",
         "{name} 给了两次（{first} 和 {second}），请只给一次",
     ),
+    "param_path": (
+        "{name} {value} is not a path; give a text or a Path",
+        "{name} {value} 不是路径，应为文本或 Path",
+    ),
     "param_type": (
         "{name} is a {type}; give a text or a number",
         "{name} 的类型是 {type}，应为文本或数字",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import pickle
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import paddlecloud.data
 from paddlecloud import Client
 from paddlecloud.client import submit as client_submit
 from paddlecloud.client.sdk import Job
@@ -69,6 +71,66 @@ def test_a_job_shows_its_keys_as_attributes() -> None:
     assert job == Job(dict(job.view)) and job != Job(view("killed", 4))
     with pytest.raises(AttributeError, match="no_such_key"):
         _ = job.no_such_key
+    assert {"id", "state", "start_cmd", "version", "wait", "download"} <= {*dir(job)}
+    long = Job(view("failed", 3, job_name="resnet", error_msg="code 1", start_time=""))
+    want = f"Job(id='{ID}', state='failed', job_name='resnet', error_msg='code 1')"
+    assert repr(long) == want
+
+
+def test_a_job_that_was_pickled_keeps_its_keys_but_no_connection(client: Client) -> None:
+    job = pickle.loads(pickle.dumps(Job(view("running", 3), client)))
+    assert job.state == "running"
+    with pytest.raises(Invalid, match=r"client\.query_job") as caught:
+        job.wait()
+    assert caught.value.code == "job_without_client"
+
+
+def test_a_job_does_what_the_client_does_with_it(
+    server: FakeServer, client: Client, results: Path
+) -> None:
+    server.routes[f"GET {JOB}"] = [
+        ok(view("running", 2, workers=[])), ok(view("running", 2)), ok(view("success", 3)),
+        ok(view("success", 3)),
+    ]  # fmt: skip
+    server.routes[f"POST {JOB}/kill"] = [ok(view("killing", 4))]
+    server.routes[f"GET {JOB}/logs"] = [Answer(b"hello", 200, {"x-log-offset": "0"})]
+    has_outputs(server, f"output/{ID}/rank-0/model")
+    job = client.query_job(ID)
+    assert job.wait(timeout=30) is job
+    assert (job.state, job.final) == ("success", True)
+    assert b"".join(job.logs("trainer-1", tail=5)) == b"hello"
+    assert server.seen[-1].query["tail"] == "5"
+    assert [row["path"] for row in job.files()] == [f"output/{ID}/rank-0/model"]
+    assert job.download() == f"output/{ID}"
+    assert (results / ID / "rank-0" / "model").read_text() == "x"
+    assert job.download("mine") == "mine"
+    assert (results.parent / "mine" / ID / "rank-0" / "model").read_text() == "x"
+    assert job.kill().state == job.state == "killing"
+    assert client.query_job(job).id == ID, "a job names itself"
+    assert job.refresh().state == "success"
+    server.routes[f"GET {JOB}/files"] = [ok({"job_id": ID, "files": []})]
+    with pytest.raises(NotFound, match="no files under output/job-"):
+        job.download()
+
+
+def test_jobs_are_tables_in_a_notebook(server: FakeServer, client: Client) -> None:
+    row = view("failed", 1, job_name="<b>", error_msg="trainer-0 exited", queue_reason="")
+    server.routes["GET /api/v1/jobs"] = [ok({"jobs": [row], "next": None})]
+    jobs = client.list_jobs()
+    assert jobs == [Job(row)]
+    html = jobs._repr_html_()
+    assert html.count("<tr>") == 2
+    for text in (ID, "&lt;b&gt;", "failed", "trainer-0 exited"):
+        assert text in html
+    alone = jobs[0]._repr_html_()
+    assert "&lt;b&gt;" in alone and "queue_reason" not in alone
+    assert "<b>" not in html + alone
+
+
+def test_the_package_lists_its_public_names() -> None:
+    assert {"Client", "Job", "errors", "__version__"} <= {*dir(paddlecloud)}
+    assert {*paddlecloud.data.__all__} <= {*dir(paddlecloud.data)}
+    assert paddlecloud.Job is Job
 
 
 @pytest.mark.parametrize("wrong", ["", " ", "a/b", "a\\b", "..", ".", "a\nb", f" {ID}", "a" * 129])

@@ -81,3 +81,29 @@ def test_secrets_are_sent_in_base64(server: FakeServer, client: Client) -> None:
     assert [seen.json for seen in server.seen] == [{"name": "wandb", "value": "5YC8"}] * 2
     assert refused(client.set_secret, "a/b", "x") == "secret_name"
     assert refused(client.delete_secret, "..") == "secret_name"
+
+
+@pytest.mark.parametrize("wrong", [None, 3, b"ak", "", " "])
+def test_what_is_to_be_part_of_a_path_is_text(
+    server: FakeServer, client: Client, wrong: Any
+) -> None:
+    admin = client.admin
+    calls: list[Any] = [client.revoke_token, client.set_quota, admin.user, admin.set_user]
+    calls += [admin.delete_user, admin.create_token, admin.revoke_token]
+    for call in calls:
+        assert refused(call, wrong) == "argument_text"
+    if wrong is not None:
+        assert refused(client.quota, wrong) == "argument_text"
+    assert server.seen == []
+
+
+def test_other_values_of_a_wrong_type(server: FakeServer, client: Client) -> None:
+    assert refused(client.list_jobs, limit="5") == "argument_number"
+    assert refused(client.wait, JOB, timeout="5") == "argument_number"
+    assert refused(client.wait, JOB, timeout=float("nan")) == "argument_number"
+    for command in ("ls -l", b"ls", ["ls", 3]):
+        assert refused(client.exec, JOB, command) == "exec_command_words"
+    assert refused(client.create_token, name=b"laptop") == "argument_json"
+    assert refused(client.set_notifications, events={1, 2}) == "argument_json"
+    assert refused(Client, 3) == "argument_text"
+    assert server.seen == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from tests.unit.client.fake_server import AK, LACKING, SK, VALIDATE, Answer, Fak
 JOBS = "POST /api/v1/jobs"
 DONE = ok({"job": {"job_id": "job-1", "job_status": "submitted"}, "notes": []})
 REFUSED = error(422, "Refused", "quota_jobs")
-BUCKET = {"public_bos": 0, "bos_url": "bucket.bj.bcebos.com/dir"}
+BUCKET: dict[str, Any] = {"public_bos": 0, "bos_url": "bucket.bj.bcebos.com/dir"}
 
 
 @pytest.fixture

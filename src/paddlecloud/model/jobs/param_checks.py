@@ -390,7 +390,9 @@ def _check_bos_url(parameter: Parameter, value: object) -> str:
 
 def _check_path(parameter: Parameter, value: object) -> str:
     text = value.__fspath__() if hasattr(value, "__fspath__") else value
-    return _text(parameter.name, text)
+    if not isinstance(text, str):
+        raise Invalid("param_path", name=parameter.name, value=shown(value))
+    return text
 
 
 def check_snapshot(parameter: Parameter, value: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ def test_few_addresses_are_asked_for_so_that_none_expires(
     server.routes["POST /api/v1/jobs"] = [
         ok({"job": {"job_id": "job-1", "job_status": "submitted"}, "notes": []})
     ]
-    bucket = {"public_bos": 0, "bos_url": "bucket.bj.bcebos.com/dir"}
+    bucket: dict[str, Any] = {"public_bos": 0, "bos_url": "bucket.bj.bcebos.com/dir"}
     with Client(host=server.url, ak=AK, sk=SK) as client:
         client.submit_job(files=str(tmp_path), start_cmd="true", **bucket)
     assert asked == want
