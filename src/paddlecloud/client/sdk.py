@@ -78,6 +78,7 @@ class Job:
         queue_position: int | None
         queue_reason: str
         resources: dict[str, float]
+        secrets: list[str]
         snapshot: str | None
         start_cmd: str
         start_time: str
