@@ -120,7 +120,7 @@ class Job:
         self.view = self._connected().kill_job(self.id).view
         return self
 
-    def logs(
+    def logs(  # noqa: PLR0913 - the options of `Client.logs`, each by its name
         self,
         worker: str | None = None,
         follow: bool = False,
@@ -128,13 +128,15 @@ class Job:
         attempt: int | None = None,
         *,
         since: str | None = None,
-        merge: bool = False,
+        merge: bool | None = None,
         failed: bool = False,
         grep: str | None = None,
+        timestamps: bool = False,
     ) -> Iterator[bytes]:
         """What the job wrote, as `Client.logs` yields it."""
-        more: dict[str, Any] = {"since": since, "merge": merge, "failed": failed, "grep": grep}
-        return self._connected().logs(self.id, worker, follow, tail, attempt, **more)
+        how: dict[str, Any] = {**locals()}
+        del how["self"]
+        return self._connected().logs(self.id, **how)
 
     def files(self, prefix: str | None = None) -> list[dict[str, Any]]:
         """The job's files, as `Client.get_files` lists them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import pickle
 import threading
 from pathlib import Path
@@ -111,6 +112,11 @@ def test_a_job_does_what_the_client_does_with_it(
     server.routes[f"GET {JOB}/files"] = [ok({"job_id": ID, "files": []})]
     with pytest.raises(NotFound, match="no files under output/job-"):
         job.download()
+
+
+def test_the_log_of_a_job_is_read_with_the_options_of_the_client() -> None:
+    ours, theirs = (inspect.signature(kind.logs).parameters for kind in (Job, Client))
+    assert {**ours} == {name: how for name, how in theirs.items() if name != "job_id"}
 
 
 def test_jobs_are_tables_in_a_notebook(server: FakeServer, client: Client) -> None:
