@@ -198,6 +198,17 @@ def test_files_and_rows_fit_whatever_happens_in_between(
     assert not [path for path in found if deleted in path]
 
 
+def test_directories_of_the_store_that_are_and_are_not_copied(world: World, target: Path) -> None:
+    store = world.deps.settings.store_dir
+    kept = ("begun/x", ".times/users/x", "later/x", "users/ann/output/x")
+    others = ("locks/x", ".tmp/x", ".snapshot/x", "users/ann/uploads/x", "users/ann/sending/x")
+    for name in (*kept, *others):
+        (store / name).parent.mkdir(parents=True, exist_ok=True)
+        (store / name).write_text(name)
+    back_up(world, target)
+    assert {*files_below(target / "store")} == {*kept}
+
+
 def test_blobs_may_be_left_out(world: World, target: Path, home: Path) -> None:
     done = finished(world)
     assert back_up(world, target, blobs=False) == 0

@@ -53,8 +53,9 @@ from paddlecloud.server.services.admin._backup_format import (
 from paddlecloud.server.settings import Settings
 from paddlecloud.stores.directory.safe_open import TIMES
 
-COPIED = (USERS, "begun", TIMES)
-"""Directories of the store. Incomplete uploads and locks are of no use in another home."""
+LEFT_OUT = ("locks", "lost+found")
+"""Directories of the store that are of no use in another home, beside hidden ones (incomplete files
+and those of the file system)."""
 INCOMPLETE = ("uploads", "sending")
 """Directories of a user with records of uploads whose data is not copied."""
 PARTIAL = ".partial"
@@ -219,7 +220,10 @@ def _stored(root: Path) -> Iterator[str]:
         if not isinstance(error, FileNotFoundError):
             raise error
 
-    for top in COPIED:
+    tops = [path.name for path in root.iterdir()] if root.exists() else []
+    for top in sorted(tops):
+        if top in LEFT_OUT or (top.startswith(".") and top != TIMES):
+            continue
         for directory, below, names in os.walk(root / top, onerror=failed):
             where = Path(directory).relative_to(root)
             if where.parent == Path(USERS):

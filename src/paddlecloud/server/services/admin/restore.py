@@ -32,6 +32,7 @@ from paddlecloud.messages import render
 from paddlecloud.model.diagnosis.outcome import RESTORED
 from paddlecloud.model.errors import ConfigError, Refused
 from paddlecloud.model.jobs.job import ExitCause, ExitRecord, Reason, Replica, ReplicaState
+from paddlecloud.model.jobs.references import is_job_id
 from paddlecloud.server.lost_database import DATABASE, RESTORING, USERS, database_of, has_entries
 from paddlecloud.server.services.accounts.embedded_accounts import write_private
 from paddlecloud.server.services.admin._backup_format import (
@@ -249,5 +250,5 @@ def _delete_unknown(users: Path, known: set[str]) -> None:
     """Delete files of jobs that began after the database was copied, or were deleted before."""
     for kind in OF_JOBS:
         for directory in users.glob(f"*/{kind}/*"):
-            if directory.name not in known:
+            if directory.name not in known and is_job_id(directory.name):
                 shutil.rmtree(directory)
