@@ -309,12 +309,16 @@ def test_a_home_that_cannot_be_written_is_named(
     assert done.stderr.count("\n") == 1
 
 
-def test_what_is_not_installed_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+@pytest.mark.parametrize("missing", ["uvicorn", "prometheus_client", "re2"])
+def test_what_is_not_installed_is_named(
+    home: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name: None if name == missing else object()
+    )
     with pytest.raises(Refused) as caught:
         local_server.ensure(str(home), os.environ)
-    assert "paddlecloud[server]" in str(caught.value)
+    assert f"needs the package {missing}: pip install 'paddlecloud[server]'" in str(caught.value)
 
 
 def test_a_system_without_flock_is_told_what_to_do(

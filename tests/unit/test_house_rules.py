@@ -21,6 +21,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 import paddlecloud.errors
+from paddlecloud.client.local_server import SERVER_PACKAGES
 from paddlecloud.messages import TEXTS
 from paddlecloud.model import errors
 
@@ -606,6 +607,14 @@ def test_the_lock_files_agree_with_each_other_and_with_the_project() -> None:
     assert names(extras["postgres"]) | {"psycopg-binary"} <= set(postgres)
     assert names(project["dependency-groups"]["dev"]) <= set(everything)
     assert server.items() <= postgres.items() <= everything.items()
+
+
+def test_the_client_knows_what_a_server_needs() -> None:
+    project = tomllib.loads((TOP / "pyproject.toml").read_text())
+    server = project["project"]["optional-dependencies"]["server"]
+    names = {re.split(r"[^\w-]", requirement)[0].replace("-", "_") for requirement in server}
+    imported = {"google_re2": "re2", "PyYAML": "yaml"}
+    assert set(SERVER_PACKAGES) == {imported.get(name, name) for name in names}
 
 
 def test_the_container_image_installs_nothing_that_is_not_locked() -> None:

@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 
     Note = Callable[..., None]
 
+#: What `paddlecloud[server]` brings, by the names that are imported.
+SERVER_PACKAGES = (
+    "uvicorn", "starlette", "msgspec", "httptools", "uvloop", "prometheus_client", "re2",
+    "cryptography",
+)  # fmt: skip
 #: Seconds until a started server has to answer; it needs less than one.
 START_DEADLINE = 15.0
 #: A server that was killed while it started is started again, so many times in all.
@@ -311,7 +316,7 @@ def check_installed() -> None:
     """Refused if the packages of the server are not there."""
     from importlib.util import find_spec  # noqa: PLC0415 - only a start needs it
 
-    for package in ("paddlecloud.server", "uvicorn", "starlette", "msgspec"):
+    for package in ("paddlecloud.server", *SERVER_PACKAGES):
         if find_spec(package) is None:
             raise Refused("server_not_installed", package=package)
 

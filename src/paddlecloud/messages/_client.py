@@ -237,10 +237,10 @@ CLIENT_TEXTS: dict[str, tuple[str, str]] = {
         "服务器无法读写 {home} 中的文件（{reason}），请确认磁盘有剩余空间且该目录可写",
     ),
     "server_not_installed": (
-        "the embedded server needs the package {package}: pip install 'paddlecloud[server]'; "
-        "or set [openapi] host in client.conf to the address of a server",
-        "本机服务器缺少依赖 {package}：pip install 'paddlecloud[server]'；或在 client.conf 的 "
-        "[openapi] host 中填写服务器地址",
+        "the server needs the package {package}: pip install 'paddlecloud[server]', in a checkout "
+        "make install; or set [openapi] host in client.conf to the address of a server",
+        "服务器缺少依赖 {package}：pip install 'paddlecloud[server]'（源码目录中用 make install）；"
+        "或在 client.conf 的 [openapi] host 中填写服务器地址",
     ),
     "server_not_ready": (
         "the embedded server did not respond within {seconds} s; see {log}",

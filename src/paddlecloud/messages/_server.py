@@ -74,6 +74,12 @@ SERVER_TEXTS: dict[str, tuple[str, str]] = {
         "{path} is not writable; give it to the user that runs the server",
         "无法写入 {path}，请将其授权给运行服务器的用户",
     ),
+    "server_package_missing": (
+        "the server lacks the package {package}; its admin can install it and restart the server: "
+        "pip install 'paddlecloud[server]', in a checkout make install",
+        "服务器缺少依赖 {package}；请管理员安装后重启服务器：pip install 'paddlecloud[server]'"
+        "（源码目录中用 make install）",
+    ),
     "check_zone": (
         "times are shown in {zone}, and the day of a quota ends at midnight there",
         "时间以 {zone} 显示，配额的一天在该时区的零点结束",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -318,3 +320,15 @@ def test_the_times_of_a_log_go_with_the_job(world: World) -> None:
     world.clock.move(days=400)
     assert retention.collect(world.deps).jobs == 1
     assert not list(times.rglob("*.log"))
+
+
+def test_a_package_that_is_not_installed_is_named(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in an environment that is older than the program."""
+    job_id, order = world.placed()
+    world.agent.run(order, b"loss 1\n")
+    monkeypatch.setitem(sys.modules, "re2", None)
+    reply = world.user.call("GET", f"/api/v1/jobs/{job_id}/logs", {"grep": "loss"})
+    assert (reply.status, reply.code) == (500, "server_package_missing")
+    assert "the server lacks the package re2" in json.loads(reply.body)["error"]["message"]

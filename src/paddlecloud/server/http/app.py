@@ -105,6 +105,10 @@ class App:
             response = await self._handle(route, request, headers, path, request_id)
         except PaddleCloudError as error:
             response = self._failure(error, request, request_id)
+        except ModuleNotFoundError as error:  # some packages are imported by those who need them
+            missing = Internal("server_package_missing", package=error.name or str(error))
+            log.error("request %s: %s", request_id, missing)
+            response = self._failure(missing, request, request_id)
         except Exception:
             log.exception("request %s failed: %s", request_id, request.scope["path"])
             internal = Internal("internal", request_id=request_id)
