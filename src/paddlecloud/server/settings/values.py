@@ -136,7 +136,7 @@ class Tokens:
     """Requests an hour from one network address."""
     lang: str = ""
     """Language of mails to people who did not choose one: zh or en. Empty: this machine's, as
-    LC_ALL, LC_MESSAGES or LANG name it; en if that is neither."""
+    PADDLECLOUD_LANG, LC_ALL, LC_MESSAGES or LANG name it; en if that is neither."""
 
 
 @dataclass(frozen=True, kw_only=True)
