@@ -30,7 +30,7 @@ COLUMNS = 80
 COMMANDS = (
     "paddlecloud submit_job --files=examples/hello_train/job \\\n"
     '      --start_cmd="sh run.sh" --watch_mode=1',
-    "paddlecloud get_files $(paddlecloud list_jobs -n 1 | cut -f1) --download=1",
+    "paddlecloud get_files last --download=1",
     "cat output/job-*/rank-0/model.json",
     "paddlecloud server stop",
 )

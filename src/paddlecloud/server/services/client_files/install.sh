@@ -139,7 +139,6 @@ FETCH
 # Puts the files of the archive in place, the library in one step; client.conf stays as it is.
 install_client() {
     new=$unpacked/paddlecloud
-    "$python" -I -m compileall -q "$new/lib"
     sed "s|^python=.*|python='$(printf %s "$python" | sed "s/[&|\\]/\\\\&/g")'|" \
         "$new/paddlecloud" >"$new/paddlecloud.new"
     chmod 755 "$new/paddlecloud.new"
