@@ -32,6 +32,7 @@ class JobParameters(TypedDict, total=False):
     min_instance: int | None
     max_instance: int | None
     cluster: str | None
+    require: str | Mapping[str, str] | None
     priority: str | int | None
     wall_time: str | int | None
     hang_timeout: str | int | None

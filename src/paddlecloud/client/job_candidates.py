@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from paddlecloud.client.config.resolve import Config
 
-#: The newest jobs that are looked at.
+#: The newest jobs that are offered.
 MOST_JOBS = 200
 SECONDS = 2.0
 

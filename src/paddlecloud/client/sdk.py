@@ -286,6 +286,7 @@ class Client:
         min_instance: int | None = None,
         max_instance: int | None = None,
         cluster: str | None = None,
+        require: str | Mapping[str, str] | None = None,
         priority: str | int | None = None,
         wall_time: str | int | None = None,
         hang_timeout: str | int | None = None,
@@ -326,6 +327,7 @@ class Client:
         min_instance: fewest trainers of an elastic job.
         max_instance: most trainers of an elastic job.
         cluster: the pool to run in (default: "default", the pools in the server's order).
+        require: labels that the machines must have: "gpu=a100", or a dict (default: "").
         priority: "low", "normal", "high" or "urgent", or -100 to 200 (default: 0, normal).
         wall_time: maximum running time, "hh:mm:ss" or seconds; private pools only (default: none).
         hang_timeout: end the job when no worker printed or computed anything for this long,
