@@ -35,7 +35,16 @@ SEPARATES = {"docs/how-to/run-a-team-server.md", "docs/how-to/run-a-team-server.
 
 WITH_POSTGRES = "tests/integration/server/test_backup_process.py runs it"
 # What a page shows and the tests do not run, with the reason.
+JOINED = "tests/integration/machines runs these in network namespaces"
 NOT_RUN = {
+    "paddlecloud admin pool create gpus": JOINED,
+    "paddlecloud admin machine invite --pool=gpus --uses=3 --ttl=2h": JOINED,
+    "paddlecloud machine join https://server:8443 --token TOKEN --label=gpu=a100": JOINED,
+    "paddlecloud admin machine list": JOINED,
+    "paddlecloud admin machine label gpu-01 --label=gpu=a100": JOINED,
+    'paddlecloud admin machine drain gpu-01 --reason="new driver"': JOINED,
+    "paddlecloud admin machine undrain gpu-01": JOINED,
+    "paddlecloud admin machine remove gpu-01": JOINED,
     "make demo": "tests/integration runs it; it installs the whole project",
     "curl -fsSL https://cloud.example.com/install.sh | sh": "server/test_client_files.py does it",
     "export PADDLECLOUD_CA_FILE=$PWD/ca.pem": "the line below uses it",
