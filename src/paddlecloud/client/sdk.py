@@ -467,14 +467,19 @@ class Client:
         in the order of time, each with `[worker] ` before it, unless `worker` names one; `merge`
         asks for the one or the other explicitly. Without `attempt` a follower sees every attempt
         from the newest one on. A broken connection is taken up again at the byte where it broke.
-        `tail` counts lines of each worker; `since` is a span ("10m") or a time; `failed` gives the
-        worker that failed first; `grep` only lines that match a regular expression; `timestamps`
-        puts the local time at which a line reached the server before it.
+        `tail` counts lines of each worker; `since` is a span ("10m") or a time, of this machine's
+        zone if it names none; `failed` gives the worker that failed first; `grep` only lines that
+        match a regular expression; `timestamps` puts the local time at which a line reached the
+        server before it.
         """
         from paddlecloud.client import _follow as client_follow  # noqa: PLC0415 - `query_job` follows nothing
 
         asked = {"worker": worker, "follow": int(bool(follow)), "tail": tail, "attempt": attempt}
-        asked |= {"since": since, "grep": grep, "times": 1 if timestamps else None}
+        asked |= {
+            "since": client_follow.moment(since),
+            "grep": grep,
+            "times": 1 if timestamps else None,
+        }
         several = "auto" if merge is None and worker is None and not failed else int(bool(merge))
         asked |= {"merge": several or None, "failed": 1 if failed else None}
         return client_follow.logs(self, job_path(job_id), asked)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import unquote
+from zoneinfo import ZoneInfo
+
+import pytest
 
 from paddlecloud import Client
+from paddlecloud.client._follow import moment
+from paddlecloud.model.errors import Invalid
 from paddlecloud.model.logs.frames import framed
 from tests.unit.client.fake_server import Answer, FakeServer, Seen, ok
 
@@ -82,3 +89,20 @@ def test_a_search_that_does_not_follow_asks_once(server: FakeServer, client: Cli
     server.routes[LOGS] = [answer(framed("trainer-0", 9, b"\x00 hit\n"), worker="trainer-0")]
     assert b"".join(client.logs(ID, grep="hit", worker="trainer-0")) == b"\x00 hit\n"
     assert len(asked(server)) == 1
+
+
+def test_a_time_without_a_zone_is_that_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Shanghai")
+    time.tzset()
+    try:
+        assert moment("2026-01-31 14:00") == "2026-01-31T06:00:00+00:00"
+        assert moment("2026-01-31T14:00:00Z") == "2026-01-31T14:00:00+00:00"
+        of_day = datetime.fromisoformat(str(moment("14:00"))).astimezone(ZoneInfo("Asia/Shanghai"))
+        assert (of_day.hour, of_day.minute) == (14, 0)
+        assert timedelta(0) <= datetime.now(UTC) - of_day < timedelta(days=1, minutes=1)
+        assert [moment(span) for span in ("10m", "2h", None)] == ["10m", "2h", None]
+        with pytest.raises(Invalid, match="neither a duration"):
+            moment("noon")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
