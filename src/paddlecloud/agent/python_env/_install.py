@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paddlecloud.agent.python_env import _uv
 from paddlecloud.agent.replica import inspect, records
 from paddlecloud.agent.replica.inspect import Phase
 from paddlecloud.agent.sandbox import workspace
@@ -55,11 +56,18 @@ def prepare(
     venv = shlex.join([python, "-m", "venv", str(home)])
     pip = [f"{home}/bin/python", "-m", "pip", "install", "--no-input"]
     pip += ["--disable-pip-version-check", "-r", _FILE]
+    command = f"{venv} && exec {shlex.join(pip)}"
+    env = installer_environment(run, environ, home=str(home), root=str(root))
+    uv = _uv.find(run, environ)
+    options = _uv.options(env, run["requirements"], own=uid is None) if uv else None
+    if uv is not None and options is not None:
+        env, flags = options
+        command = f"{_uv.command(uv, python, home, _FILE, flags)} || {{ {command}; }}"
     return {
         "replica_id": home.name,
         "root": str(root),
-        "command": f"{venv} && exec {shlex.join(pip)}",
-        "env": installer_environment(run, environ, home=str(home), root=str(root)),
+        "command": command,
+        "env": env,
         "grace": 0.0,
         "max_seconds": seconds,
         "cpu_request": run["cpu_request"],
