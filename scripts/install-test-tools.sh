@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what some tests need besides .venv: PostgreSQL, zsh and fish with apt-get (root only), and
-# into the user's cache Prometheus, a Debian package, and the RecordIO library of 2017, a wheel. Prints
-# what it cannot install; tests that need it are skipped then.
+# into the user's cache Prometheus, a Debian package, and two wheels: uv, and the RecordIO library of
+# 2017. Prints what it cannot install; tests that need it are skipped then.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,6 +14,7 @@ main() {
     [ ${#missing[@]} = 0 ] || install_packages "${missing[@]}" ||
         echo "install-test-tools.sh: not installed: ${missing[*]}" >&2
     install_prometheus || echo "install-test-tools.sh: not installed: prometheus" >&2
+    install_uv || echo "install-test-tools.sh: not installed: uv 0.13.8" >&2
     install_recordio || echo "install-test-tools.sh: not installed: recordio 0.1.7" >&2
 }
 
@@ -38,6 +39,21 @@ install_prometheus() {
         mv "$unpacked/root" "$cache/prometheus"
     local code=$?
     rm -rf "$unpacked"
+    return $code
+}
+
+install_uv() {
+    local target=${XDG_CACHE_HOME:-$HOME/.cache}/paddlecloud-dev/uv-0.13.8 wheels
+    command -v uv >/dev/null && return 0
+    [ ! -e "$target/uv" ] || return 0
+    wheels=$(mktemp -d)
+    .venv/bin/python -m pip download --quiet --disable-pip-version-check --no-deps --dest "$wheels" \
+        --only-binary=:all: uv==0.13.8 &&
+        .venv/bin/python -m zipfile -e "$wheels"/uv-*.whl "$wheels" &&
+        mkdir -p "$target" &&
+        install -m 755 "$(find "$wheels" -path '*/scripts/uv')" "$target/uv"
+    local code=$?
+    rm -rf "$wheels"
     return $code
 }
 

@@ -14,6 +14,7 @@ import pytest
 
 from tests.integration.agent.replicas import eventually
 from tests.integration.cli.person import Person
+from tests.uv import UV, a_wheel, needs_uv
 
 #: An install is slow on a busy machine.
 PATIENCE = 240.0
@@ -95,6 +96,33 @@ def test_the_job_runs_in_the_environment(person: Person) -> None:
     is_one, place = person.types("logs", job_id).out.splitlines()[-1].split()
     assert is_one == "True"
     assert place.startswith(f"{person.home}{os.sep}")
+
+
+@needs_uv
+@pytest.mark.slow
+def test_uv_installs_and_what_it_cannot_is_left_to_pip(person: Person) -> None:
+    """With the index settings of pip; the error is that of pip."""
+    assert UV is not None
+    a_wheel(person.here)
+    found = {"PATH": f"{Path(UV).parent}:{os.environ['PATH']}"}
+    links = f"--env=PIP_FIND_LINKS={person.here}"
+    words = ("submit_job", "--files=empty", "--env=PIP_NO_INDEX=1", links, "--json")
+    (person.here / "empty").mkdir(exist_ok=True)
+    code = (
+        "import tinything, importlib.metadata as m, shutil, sys;"
+        " print(m.distribution('tinything').read_text('INSTALLER').strip(),"
+        " shutil.which('pip').startswith(sys.prefix))"
+    )
+    good, wrong = person.here / "good.txt", person.here / "wrong.txt"
+    good.write_text("tinything\n")
+    wrong.write_text("tinything==2.0\n")
+    command = f"--start_cmd=python -c {shlex.quote(code)}"
+    job_id = person.types(*words, command, f"--requirements={good}", **found).json["job_id"]
+    view = over(person, job_id)
+    assert view["job_status"] == "success", view["error_msg"]
+    assert person.types("logs", job_id).out.splitlines()[-1] == "uv True"
+    job_id = person.types(*words, command, f"--requirements={wrong}", **found).json["job_id"]
+    assert "No matching distribution found for tinything==2.0" in over(person, job_id)["error_msg"]
 
 
 def over(person: Person, job_id: str) -> dict[str, Any]:

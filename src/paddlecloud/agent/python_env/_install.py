@@ -56,13 +56,16 @@ def prepare(
     venv = shlex.join([python, "-m", "venv", str(home)])
     pip = [f"{home}/bin/python", "-m", "pip", "install", "--no-input"]
     pip += ["--disable-pip-version-check", "-r", _FILE]
-    command = f"{venv} && exec {shlex.join(pip)}"
+    install = f"exec {shlex.join(pip)}"
+    command = f"{venv} && {install}"
     env = installer_environment(run, environ, home=str(home), root=str(root))
     uv = _uv.find(run, environ)
     options = _uv.options(env, run["requirements"], own=uid is None) if uv else None
     if uv is not None and options is not None:
         env, flags = options
-        command = f"{_uv.command(uv, python, home, _FILE, flags)} || {{ {command}; }}"
+        has_pip = f"test -x {shlex.quote(f'{home}/bin/pip')}"
+        by_uv = _uv.command(uv, python, home, _FILE, flags)
+        command = f"{by_uv} || {{ {{ {has_pip} || {venv}; }} && {install}; }}"
     return {
         "replica_id": home.name,
         "root": str(root),
