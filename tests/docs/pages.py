@@ -163,6 +163,7 @@ class Session:
         self._place.write_text(f"{self.work}\n")
         self._state.write_text("")
         self._environ = {
+            "COLUMNS": "1000",  # a page shows each message on one line
             "HOME": str(self.home),
             "LANG": "C.UTF-8",
             "LOGNAME": PERSON,
