@@ -291,6 +291,10 @@ FILE_TEXTS: dict[str, tuple[str, str]] = {
         "copied so far: {files} files, {size}",
         "目前已复制 {files} 个文件，共 {size}",
     ),
+    "restore_checked": (
+        "checked so far: {files} files, {size}",
+        "目前已检查 {files} 个文件，共 {size}",
+    ),
     "restore_database_used": (
         "the database that database.url names has tables already; restore into an empty one "
         "(createdb)",
@@ -298,9 +302,9 @@ FILE_TEXTS: dict[str, tuple[str, str]] = {
     ),
     "restore_done": (
         "restored the backup of {at} into {home}: {jobs} jobs, {lost} of them lost because they "
-        "were running at that time; start the server: paddlecloud server start",
+        "were running at that time; start the server: {command}",
         "已将 {at} 的备份恢复到 {home}：共 {jobs} 个任务，其中 {lost} 个备份时正在运行，结果未知；"
-        "启动服务器：paddlecloud server start",
+        "启动服务器：{command}",
     ),
     "restore_failed": (
         "the restore failed at {path}: {reason}; fix the cause and run the same command again",

@@ -304,7 +304,8 @@ def _dial(hosts: Sequence[str], port: int, timeout: float) -> socket.socket:
                     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     return sock
                 sock.close()
-                failed = _better(failed, OSError(number, os.strerror(number)))
+                reason = getattr(socket, "errorTab", {}).get(number)  # Windows
+                failed = _better(failed, OSError(number, reason or os.strerror(number)))
                 next_at = 0.0
     finally:
         for sock in trying.values():

@@ -25,10 +25,12 @@ from paddlecloud.model.jobs.job import ReplicaState
 from paddlecloud.server import lost_database
 from paddlecloud.server.loops.reconcile import Watch
 from paddlecloud.server.services.admin import _backup_format, backup, restore
+from paddlecloud.server.services.admin._backup_format import Progress
 from paddlecloud.server.services.files import retention
 from paddlecloud.server.services.jobs import delete
 from paddlecloud.server.settings import Settings, StoreSettings
 from paddlecloud.testing import NOON
+from tests.contract.disk import small_disk
 from tests.contract.test_db_migrations import an_old_database
 from tests.integration.server.world import Stage, World
 
@@ -396,6 +398,35 @@ def test_a_failed_backup_leaves_nothing(world: World, target: Path, tmp_path: Pa
     assert refused.value.code == "database_missing"
 
 
+@pytest.mark.parametrize("large", [False, True], ids=["the database", "a file"])
+def test_a_full_disk_is_reported_and_left_empty(
+    world: World, tmp_path: Path, large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished(world, b"x" * (2**20 if large else 1))
+    with small_disk(tmp_path / "disk", size="1m" if large else "200k") as disk:
+        with pytest.raises(Refused) as refused:
+            back_up(world, disk / "backup")
+        assert refused.value.code == "backup_failed"
+        assert "No space left on device" in str(refused.value)
+        assert str(disk) in str(refused.value)
+        assert list(disk.iterdir()) == []
+
+
+def test_what_takes_long_reports_how_far_it_is(
+    world: World,
+    target: Path,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    finished(world)
+    monkeypatch.setattr(_backup_format, "PROGRESS_SECONDS", 0.0)
+    back_up(world, target)
+    assert "copied so far: 1 files" in capsys.readouterr().err
+    restored(home, target)
+    assert "checked so far: 2 files" in capsys.readouterr().err
+
+
 def test_settings_come_along_unless_there_are_others(
     world: World, target: Path, home: Path, tmp_path: Path
 ) -> None:
@@ -413,8 +444,11 @@ def test_settings_come_along_unless_there_are_others(
     assert list(third.glob("elsewhere/users/*/blobs/*/*"))
     other = StoreSettings(kind="s3")
     with pytest.raises(Refused) as refused:
-        manifest, paths = restore.checked(target)
-        restore.restore(Settings(home=tmp_path / "x", store=other), target, manifest, paths, {})
+        progress = Progress(code="restore_checked", lang="en")
+        manifest, paths = restore.checked(target, progress)
+        restore.restore(
+            Settings(home=tmp_path / "x", store=other), target, manifest, paths, {}, progress
+        )
     assert refused.value.code == "restore_other_kind"
 
 

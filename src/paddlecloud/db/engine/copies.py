@@ -6,11 +6,13 @@ and pg_restore, which have to be installed and at least as new as the database s
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import subprocess
 from collections.abc import Mapping
 from contextlib import closing
+from errno import ENOSPC
 from pathlib import Path
 
 from paddlecloud.db.engine.sqlite import BUSY_SECONDS, is_missing, translated
@@ -35,6 +37,8 @@ def copy_database(place: str | Path, target: Path, environ: Mapping[str, str]) -
             source.backup(copy)
             (found,) = copy.execute("pragma quick_check(1)").fetchone()
     except sqlite3.Error as error:
+        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_FULL:
+            raise OSError(ENOSPC, os.strerror(ENOSPC), str(target)) from error
         raise translated(error, place) from error
     if found != "ok":
         raise Refused("database_damaged", database=str(place), detail=found)

@@ -12,12 +12,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
+import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from paddlecloud.messages import render
 from paddlecloud.model.errors import Refused
+from paddlecloud.model.units import format_size
 from paddlecloud.stores.directory.safe_open import Tree
 
 FORMAT = 1
@@ -29,6 +33,7 @@ KEYS = ("credentials.json", "server.key")
 database keep a server from starting."""
 SETTINGS = "server.toml"
 STORE = "store"
+PROGRESS_SECONDS = 10.0
 _CHUNK = 1024 * 1024
 
 
@@ -53,6 +58,26 @@ class Manifest:
     @property
     def at(self) -> datetime:
         return datetime.fromisoformat(self.created_at)
+
+
+@dataclass(kw_only=True)
+class Progress:
+    """Reports every few seconds how much was done, on stderr."""
+
+    code: str
+    """Of the message."""
+    lang: str
+    files: int = 0
+    bytes: int = 0
+    reported_at: float = field(default_factory=time.monotonic)
+
+    def add(self, size: int) -> None:
+        self.files += 1
+        self.bytes += size
+        if time.monotonic() - self.reported_at >= PROGRESS_SECONDS:
+            self.reported_at = time.monotonic()
+            facts = {"files": self.files, "size": format_size(self.bytes)}
+            sys.stderr.write(render(self.code, facts, self.lang) + "\n")
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:

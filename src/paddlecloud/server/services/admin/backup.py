@@ -24,7 +24,6 @@ import json
 import os
 import shutil
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -45,6 +44,7 @@ from paddlecloud.server.services.admin._backup_format import (
     STORE,
     SUMS,
     Manifest,
+    Progress,
     copy_file,
     sync,
     write_manifest,
@@ -59,7 +59,6 @@ and those of the file system)."""
 INCOMPLETE = ("uploads", "sending")
 """Directories of a user with records of uploads whose data is not copied."""
 PARTIAL = ".partial"
-PROGRESS_SECONDS = 10.0
 
 
 @dataclass(kw_only=True)
@@ -67,13 +66,12 @@ class Backup:
     settings: Settings
     into: Path
     environ: Mapping[str, str]
-    lang: str = "en"
+    progress: Progress
     sums: dict[str, str] = field(default_factory=dict)
     """SHA-256 of every file, by its path in the backup."""
     bytes: int = 0
     damaged: list[str] = field(default_factory=list)
     """Blobs whose content is not that of their name."""
-    reported_at: float = field(default_factory=time.monotonic)
 
     def run(self, *, blobs: bool) -> Manifest:
         """Copy everything; the manifest is for the caller to write, when it is on the disk."""
@@ -122,10 +120,7 @@ class Backup:
         parts = name.split("/")
         if parts[0] == STORE and parts[3:4] == ["blobs"] and parts[-1] != self.sums[name]:
             self.damaged.append(name)
-        if time.monotonic() - self.reported_at >= PROGRESS_SECONDS:
-            self.reported_at = time.monotonic()
-            progress = {"files": len(self.sums), "size": format_size(self.bytes)}
-            sys.stderr.write(render("backup_so_far", progress, self.lang) + "\n")
+        self.progress.add(size)
 
 
 def main(
@@ -140,9 +135,10 @@ def main(
 ) -> int:
     """Make the backup; 1 if it has damaged blobs, so that a script keeps an older one."""
     _check_target(settings, target)
+    progress = Progress(code="backup_so_far", lang=lang)
     try:
         with _partial(target) as into:
-            backup = Backup(settings=settings, into=into, environ=environ, lang=lang)
+            backup = Backup(settings=settings, into=into, environ=environ, progress=progress)
             manifest = backup.run(blobs=blobs)
             sync(into)
             write_manifest(into, manifest)

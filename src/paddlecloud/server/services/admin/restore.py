@@ -15,6 +15,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Mapping
@@ -41,6 +42,7 @@ from paddlecloud.server.services.admin._backup_format import (
     SETTINGS,
     STORE,
     Manifest,
+    Progress,
     copy_file,
     read_manifest,
     read_sums,
@@ -63,7 +65,7 @@ class Restored:
     """Jobs that were running."""
 
 
-def checked(backup: Path) -> tuple[Manifest, list[str]]:
+def checked(backup: Path, progress: Progress) -> tuple[Manifest, list[str]]:
     """The manifest and the paths of a complete backup without a damaged file; else Refused."""
     manifest = read_manifest(backup)
     paths = []
@@ -71,6 +73,7 @@ def checked(backup: Path) -> tuple[Manifest, list[str]]:
         try:
             with (backup / path).open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
+                progress.add(file.tell())
         except FileNotFoundError:
             raise Refused("backup_not_complete", path=str(backup), file=path) from None
         if digest != expected:
@@ -85,6 +88,7 @@ def restore(
     manifest: Manifest,
     paths: list[str],
     environ: Mapping[str, str],
+    progress: Progress,
 ) -> Restored:
     """Fill the home from a checked backup, under the lock of the home."""
     _check_settings(settings, manifest)
@@ -97,7 +101,7 @@ def restore(
         except BlockingIOError:
             raise Refused("restore_server_runs", home=str(settings.home)) from None
         _begin(settings, backup, manifest)
-        _copy_store(settings, backup, paths)
+        _copy_store(settings, backup, paths, progress)
         for name in KEYS:
             if f"server/{name}" in paths:
                 write_private(server_dir / name, (backup / "server" / name).read_text("utf-8"))
@@ -122,14 +126,15 @@ def main(
     lang: str,
 ) -> int:
     """Without settings of its own the home gets those of the backup."""
-    manifest, paths = checked(backup)
+    manifest, paths = checked(backup, Progress(code="restore_checked", lang=lang))
     kept = backup / "server" / SETTINGS
     if settings_file is None and not (home / SETTINGS).exists() and kept.exists():
         settings, _ = read_with_origins(home, home / SETTINGS, environ, source=kept)
     else:
         settings, _ = read_with_origins(home, settings_file, environ)
     try:
-        restored = restore(settings, backup, manifest, paths, environ)
+        progress = Progress(code="backup_so_far", lang=lang)
+        restored = restore(settings, backup, manifest, paths, environ, progress)
     except OSError as error:
         reason = error.strerror or str(error)
         path = str(error.filename or settings.home)
@@ -139,6 +144,10 @@ def main(
         sys.stdout.write(json.dumps(facts | {"created_at": manifest.created_at}) + "\n")
     else:
         facts["at"] = shown_time(settings, manifest)
+        command = f"PADDLECLOUD_HOME={shlex.quote(str(home))} paddlecloud server start"
+        if settings_file is not None:
+            command += f" --config {shlex.quote(str(settings_file))}"
+        facts["command"] = command
         sys.stdout.write(render("restore_done", facts, lang) + "\n")
     return 0
 
@@ -189,13 +198,13 @@ def _has_tables(settings: Settings) -> bool:
     return True
 
 
-def _copy_store(settings: Settings, backup: Path, paths: list[str]) -> None:
+def _copy_store(settings: Settings, backup: Path, paths: list[str], progress: Progress) -> None:
     root = settings.store_dir
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     for path in paths:
         top, _, name = path.partition("/")
         if top == STORE:
-            copy_file(backup / path, root / name)
+            progress.add(copy_file(backup / path, root / name)[1])
             if name.split("/")[2:3] == ["blobs"]:
                 (root / name).chmod(CONTENT)
 
