@@ -26,6 +26,7 @@ install: $(READY) ## put the project and its tools into .venv, exactly as locked
 # pip goes first: the newer one writes console scripts that start faster. setuptools goes away,
 # because its start-up hook would run in every command. paddlecloud-only: no job gets this environment.
 $(READY): pyproject.toml requirements-dev.lock scripts/find-python.sh
+	@echo "installing into $(VENV); the first time this takes a minute or two ..."
 	@python=$$(sh scripts/find-python.sh) && "$$python" -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	@$(BIN)/python -m pip uninstall -qq --disable-pip-version-check --yes setuptools
