@@ -249,7 +249,7 @@ class Submit:
             directory,
             now=time(),
             home=self._client.config.home,
-            outside_links=self._client.config.embedded,
+            outside_links=self._client.config.embedded and not self._keys,
             handoff=handoff,
             scan_progress=self._scan_progress,
             before_much=None if self._is_validated else validate,
@@ -385,7 +385,7 @@ def _dry_files(
         directory,
         now=time(),
         home=config.home,
-        outside_links=config.embedded,
+        outside_links=config.embedded and bool(spec["public_bos"]),
         scan_progress=scan_progress,
     )
     missing = missing_blobs(client.transport, found) if spec["public_bos"] else None

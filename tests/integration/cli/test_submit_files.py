@@ -34,6 +34,11 @@ def test_a_link_that_leads_out_works_in_a_job_on_this_machine(
     assert (done.code, done.out.splitlines()[1:]) == (0, ["large", "large"])
     assert f"data -> {tmp_path / 'set'}" in done.err
     assert (tmp_path / "set" / "y").read_text() == "more\n"
+    job_id = done.out.splitlines()[0].removeprefix("job_id: ")
+    into = tmp_path / "all"
+    all_of_it = ("get_files", job_id, "--prefix=/", "--download=1", f"--download_dir={into}")
+    assert person.types(*all_of_it).code == 0
+    assert (into / "data").readlink() == tmp_path / "set"
 
 
 def test_a_dry_run_reports_and_changes_nothing(person: Person, tmp_path: Path) -> None:

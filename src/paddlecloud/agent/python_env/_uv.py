@@ -12,7 +12,6 @@ import os
 import shlex
 import shutil
 import sys
-from configparser import Error, RawConfigParser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -148,6 +147,8 @@ def _option(line: str) -> str:
 def _pip_settings(env: Mapping[str, str], *, own: bool) -> dict[str, str] | None:
     """What pip reads from its configuration files and variables, the latter last; None if that
     cannot be known here."""
+    from configparser import Error, RawConfigParser  # noqa: PLC0415 - few agents need it
+
     moved = ("PIP_CONFIG_FILE", "XDG_CONFIG_DIRS", "XDG_CONFIG_HOME")
     if not own and any(env.get(name) for name in moved):
         return None  # a file of another user, which the agent must not read

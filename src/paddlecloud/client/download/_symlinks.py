@@ -1,4 +1,5 @@
-"""Symbolic links of a download: each stays in the download directory, or is not made.
+"""Symbolic links of a download: each stays in the download directory, or is not made; only links
+that the user submitted to a server of their own may lead out.
 
 A listing may come from a hostile server, and the download lies among the user's files. So nothing
 is created below a link, a link is checked before it is made, and it must stay in the directory
@@ -17,13 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
 
-def make_links(root: str, targets: Mapping[str, str]) -> list[str]:
-    """Make links of these names below `root`; the names of those that are not made."""
+def make_links(root: str, targets: Mapping[str, str], *, outside: bool = False) -> list[str]:
+    """Make links of these names below `root`; the names of those that are not made. `outside`: the
+    server is the user's own, and absolute targets are those that the user submitted."""
     root = os.path.realpath(root)
     return [
         name
         for name, target in targets.items()
-        if _is_below(name, targets) or not _is_linked(root, name, target)
+        if _is_below(name, targets) or not _is_linked(root, name, target, outside=outside)
     ]
 
 
@@ -48,13 +50,13 @@ def _is_below(name: str, others: Container[str]) -> bool:
     return False
 
 
-def _is_linked(root: str, name: str, target: str) -> bool:
+def _is_linked(root: str, name: str, target: str, *, outside: bool) -> bool:
     link = os.path.join(root, name)
     try:
         if is_barred(root, name):
             return False
         os.makedirs(os.path.dirname(link), exist_ok=True)
-        if not _stays_in(link, target, root):
+        if not (outside and os.path.isabs(target)) and not _stays_in(link, target, root):
             return False
         os.symlink(target.replace("/", os.sep), link)
     except (OSError, ValueError):  # not a valid name

@@ -153,6 +153,7 @@ def download_job(
         prefix=listing.prefix,
         note=client.note,
         leaves_out=target.leaves_out,
+        outside_links=client.config.embedded,
     )
 
 
@@ -171,6 +172,7 @@ def download(  # noqa: PLR0913 - all but four are options
     prefix: str = "",
     note: Note | None = None,
     leaves_out: str = "",
+    outside_links: bool = False,
 ) -> Result:
     """Download the files of a job that these rows list.
 
@@ -183,7 +185,7 @@ def download(  # noqa: PLR0913 - all but four are options
     files that `prefix` does not mean is kept for a download that does. After an error the staging
     directory is kept. A file that cannot be fetched is left out and named by the result. A file
     that is so new at `now` (epoch seconds) that its next version may get the same time is fetched
-    again with `resume`, unless its sha256 is known.
+    again with `resume`, unless its sha256 is known. `outside_links`: see `Staging.finish`.
     """
     locations = locations or {}
     settled = strftime("%Y-%m-%dT%H:%M:%SZ", gmtime(now - MAX_AHEAD - _SECOND))
@@ -201,6 +203,7 @@ def download(  # noqa: PLR0913 - all but four are options
     source = _source(job_id)
     is_meant = means(prefix.lstrip("/"), [row["path"] for row in rows])
     staging = Staging(download_dir, source, records, resume=resume, is_meant=is_meant)
+    staging.outside_links = outside_links
     try:
         download = _Download(transport, source, staging, files, progress, skipped, note)
         return download.run(at_once)

@@ -103,6 +103,7 @@ class Staging:
         is_meant: Callable[[str], bool] = lambda _: True,
     ) -> None:
         """`is_meant`: whether a path is among those that are wanted this time."""
+        self.outside_links = False
         self.final = os.path.realpath(download_dir)
         self.part = staging_dir(download_dir)
         self.files = os.path.join(self.part, _FILES)
@@ -239,7 +240,9 @@ class Staging:
         """Give complete files and links their final names.
 
         Returns the files that are left out because the user has something under their names, and
-        the names of links that cannot be made or would lead out of the directory.
+        the names of links that cannot be made or would lead out of the directory. A link that the
+        user submitted with an absolute target is made with `outside_links`, that is from the
+        user's own server.
         """
         new = [file for file in files if file.path not in self._kept]
         left_out: list[File] = []
@@ -251,7 +254,8 @@ class Staging:
             else:
                 self._appear(new, rows)
             wanted = [link for link in links if not os.path.lexists(self.final_path(link))]
-            unlinked = make_links(self.final, {link.name: link.link for link in wanted})
+            targets = {link.name: link.link for link in wanted}
+            unlinked = make_links(self.final, targets, outside=self.outside_links)
         if not self.has_rest():
             self.discard()
         else:

@@ -21,3 +21,13 @@ def test_a_link_has_the_separators_of_its_system(
     monkeypatch.setattr(os, "symlink", lambda target, link: made.append(target))
     assert make_links(str(tmp_path), {"l": "a/b", "a/up": "../a/b"}) == []
     assert made == ["a\\b", "..\\a\\b"]
+
+
+def test_a_link_of_the_users_own_server_may_lead_out(tmp_path: Path) -> None:
+    """Only one that the user submitted with an absolute target; relative ones are checked."""
+    (tmp_path / "d").mkdir()
+    targets = {"data": "/data/set", "up": "../x", "d/in": "../data"}
+    assert make_links(str(tmp_path), targets) == ["data", "up"]
+    (tmp_path / "d" / "in").unlink()
+    assert make_links(str(tmp_path), targets, outside=True) == ["up", "d/in"]
+    assert (tmp_path / "data").readlink() == Path("/data/set")
