@@ -302,7 +302,11 @@ _PAGE_WORDS = {
         "title": "Commands",
         "intro": "Values are given as `--key=value` or `--key value`; switches of two values are "
         "`0` or `1`. The answer goes to stdout, everything else to stderr. Exit codes: 0 done, 1 "
-        "the operation failed, 2 wrong usage, 130 ended by Ctrl-C. [中文](commands.zh.md)",
+        "the operation failed, 2 wrong usage, 130 ended by Ctrl-C. [中文](commands.zh.md)\n\n"
+        "On a terminal, help, tables and messages fit its width (`COLUMNS`, or 80): columns that "
+        "do not fit are left out, and job ids are shortened to a prefix that every command takes. "
+        "Pipes and `--json` get all columns and whole ids. `paddlecloud help all` lists the "
+        "commands of this page.",
         "common": "Every command takes",
         "option": "option",
         "meaning": "meaning",
@@ -312,7 +316,10 @@ _PAGE_WORDS = {
         "title": "命令参考",
         "intro": "参数写作 `--key=value` 或 `--key value`，开关的值为 `0` 或 `1`。结果输出到 "
         "stdout，其他信息输出到 stderr。退出码：0 成功，1 操作失败，2 用法错误，"
-        "130 被 Ctrl-C 中断。[English](commands.md)",
+        "130 被 Ctrl-C 中断。[English](commands.md)\n\n"
+        "在终端中，帮助、表格和提示适应终端宽度（`COLUMNS`，默认 80）：放不下的列会省略，"
+        "任务 ID 缩写为各命令都接受的前缀；表格和任务状态随语言显示。管道和 `--json` 中"
+        "始终是全部列和完整的 ID。`paddlecloud help all` 列出本页的全部命令。",
         "common": "所有命令通用的参数",
         "option": "参数",
         "meaning": "说明",

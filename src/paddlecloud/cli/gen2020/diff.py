@@ -123,9 +123,6 @@ COMMANDS = (
         operand="job_id",
         words="JOB JOB",
         options=(JOB_ID.but(kind=LIST),),
-        examples=(
-            "paddlecloud diff job-338745e5caa42a1537955e41d6f1ce33"
-            " job-0650470e621f3688812ceda2079805f8",
-        ),
+        examples=("paddlecloud diff 338745e5 last",),
     ),
 )

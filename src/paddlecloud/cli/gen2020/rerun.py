@@ -51,10 +51,10 @@ COMMANDS = (
         options=(JOB_ID, *_OPTIONS, _UNSET, submit_job.YES),
         groups=((("Which job", "任务"), ("job_id", "unset")), *submit_job.GROUPS),
         examples=(
-            "paddlecloud rerun job-338745e5caa42a1537955e41d6f1ce33",
-            "paddlecloud rerun job-338745e5caa42a1537955e41d6f1ce33 --env EPOCHS=20 --memory=16G",
-            "paddlecloud rerun job-338745e5caa42a1537955e41d6f1ce33 --unset=EPOCHS",
-            "paddlecloud rerun job-338745e5caa42a1537955e41d6f1ce33 --files=job --watch_mode=1",
+            "paddlecloud rerun last",
+            "paddlecloud rerun last --env EPOCHS=20 --memory=16G",
+            "paddlecloud rerun 338745e5 --unset=EPOCHS",
+            "paddlecloud rerun 338745e5 --files=job --watch_mode=1",
         ),
     ),
 )
