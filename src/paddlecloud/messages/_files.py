@@ -301,10 +301,10 @@ FILE_TEXTS: dict[str, tuple[str, str]] = {
         "database.url 指向的数据库中已有数据表，请恢复到一个空的数据库（createdb）",
     ),
     "restore_done": (
-        "restored the backup of {at} into {home}: {jobs} jobs, {lost} of them lost because they "
-        "were running at that time; start the server: {command}",
-        "已将 {at} 的备份恢复到 {home}：共 {jobs} 个任务，其中 {lost} 个备份时正在运行，结果未知；"
-        "启动服务器：{command}",
+        "restored the backup of {at} into {home}; jobs: {jobs}, lost because they were running "
+        "at that time: {lost}; start the server: {command}",
+        "已将 {at} 的备份恢复到 {home}；任务共 {jobs} 个，"
+        "其中备份时正在运行、结果未知的 {lost} 个；启动服务器：{command}",
     ),
     "restore_failed": (
         "the restore failed at {path}: {reason}; fix the cause and run the same command again",

@@ -131,6 +131,8 @@ def test_a_backup_that_is_killed_is_no_backup(tmp_path: Path, started: ExitStack
     home, other, target = tmp_path / "home", tmp_path / "other", tmp_path / "backup"
     partial = tmp_path / "backup.partial"
     server = a_server(home, started)
+    set_secret = command(home, "secret", "set", "HF_TOKEN")
+    subprocess.run(set_secret, input=b"from the backup", check=True, capture_output=True)
     job_id = server.waiting_job()
     large = home / "store" / "users" / "ann" / "output" / job_id / "rank-0" / "large"
     large.parent.mkdir(parents=True)
@@ -156,6 +158,12 @@ def test_a_backup_that_is_killed_is_no_backup(tmp_path: Path, started: ExitStack
     assert not partial.exists()
     assert run(other, "admin", "restore", str(target))["jobs"] == 1
     assert len(list(other.glob("store/users/*/output/*/rank-0/large"))) == 1
+    a_server(other, started)
+    shows = ("--start_cmd=cat $PADDLECLOUD_SECRETS/HF_TOKEN", "--secret=HF_TOKEN")
+    (tmp_path / "job").mkdir()
+    words = ("submit_job", f"--files={tmp_path / 'job'}", *shows, "--watch_mode=1")
+    done = subprocess.run(command(other, *words), capture_output=True, text=True)
+    assert (done.returncode, "from the backup" in done.stdout) == (0, True), done.stderr
 
 
 def postgres_block() -> str:
