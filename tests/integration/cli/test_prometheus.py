@@ -39,6 +39,20 @@ def test_the_token_is_all_that_is_printed(shared: Person) -> None:
     assert (refused.code, "leave out alice" in refused.err) == (2, True), refused
 
 
+def test_the_panels_of_the_dashboard_lie_side_by_side() -> None:
+    cells: set[tuple[int, int]] = set()
+    for panel in DASHBOARD["panels"]:
+        place = panel["gridPos"]
+        columns = range(place["x"], place["x"] + place["w"])
+        own = {(x, y) for x in columns for y in range(place["y"], place["y"] + place["h"])}
+        assert max(columns) < 24
+        assert not own & cells, panel["title"]
+        cells |= own
+        assert panel["datasource"]["uid"] == "${datasource}"
+    assert [variable["name"] for variable in DASHBOARD["templating"]["list"]] == ["datasource"]
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+
+
 @pytest.mark.slow(seconds=8)
 def test_every_expression_of_the_dashboard_has_rows(shared: Person, tmp_path: Path) -> None:
     try:

@@ -12,6 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddlecloud.cli import times
+from paddlecloud.cli.main import main
+from tests.unit.cli.scripted import ID, JOB, VIEW, Captured
+from tests.unit.cli.test_output import on_terminal
+from tests.unit.client.fake_server import FakeServer, ok
 
 SetZone = Callable[[str], None]
 
@@ -62,7 +66,7 @@ def test_the_offset_is_the_servers(reader_in: SetZone, server: str, offset: str)
 
 
 def test_two_zones_may_agree_in_winter_only(reader_in: SetZone) -> None:
-    """Summer time begins two weeks earlier in New York than it ends in winter for Bogota."""
+    """New York has summer time, and Bogota has not."""
     reader_in("America/Bogota")  # always five hours behind
     winter = times.with_zone("2026-01-01 07:00:00", "2026-01-01T12:00:00Z")
     summer = times.with_zone("2026-07-01 08:00:00", "2026-07-01T12:00:00Z")
@@ -97,3 +101,19 @@ def test_all_times_of_a_job_are_treated_and_nothing_else(reader_in: SetZone) -> 
 def test_seconds_are_those_of_datetime(at: datetime) -> None:
     at = at.replace(microsecond=0, tzinfo=UTC)
     assert times._seconds(at.strftime("%Y-%m-%dT%H:%M:%SZ")) == at.timestamp()
+
+
+def test_a_terminal_shows_the_zone_and_a_pipe_does_not(
+    server: FakeServer, reader_in: SetZone, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    reader_in("America/New_York")
+    job = VIEW | {"created_at": "2020-05-17T10:15:28Z"}
+    server.routes[f"GET {JOB}"] = [ok(job)]
+    server.routes["GET /api/v1/jobs"] = [ok({"jobs": [job | {"number": 1}], "next": None})]
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["query_job", ID]) == main(["list_jobs"]) == 0
+    piped = capsys.readouterr().out
+    assert (piped.count("2020-05-17 18:15:28"), piped.count("+08:00")) == (2, 0)
+    out, _ = on_terminal(monkeypatch)
+    assert main(["query_job", ID]) == main(["list_jobs"]) == 0
+    assert out.getvalue().count("2020-05-17 18:15:28 +08:00") == 2
