@@ -79,6 +79,10 @@ class Output:
     def line(self, text: str) -> None:
         self._put(text + "\n")
 
+    def sentence(self, text: str) -> None:
+        """A line for people, which a terminal breaks between words."""
+        self.line(_fitted(text, self.columns) if self.on_terminal else text)
+
     def value(self, value: object) -> None:
         """JSON: one line for programs, several for people."""
         self._put(json_text(value, sys.stdout, indent=2 if self.on_terminal else None) + "\n")
@@ -106,12 +110,7 @@ class Output:
     def message(self, text: str, *, wrapped: bool = True) -> None:
         """Print a message on stderr; if that cannot be written, it is dropped."""
         if wrapped and self.errors_on_terminal:
-            from paddlecloud.cli._line_breaks import wrap  # noqa: PLC0415 - only for terminals
-
-            columns = self._width(sys.stderr)
-            shown = with_short_ids(text).split("\n")
-            lines = [part for line in shown for part in wrap(line, columns)]
-            text = "\n".join(lines)
+            text = _fitted(text, self._width(sys.stderr))
         self.status.give_way(lambda: self._print_error(text))
 
     def trace(self, text: str) -> None:
@@ -400,6 +399,14 @@ def size(count: int) -> str:
         return f"{count} B"
     power = min(5, (count.bit_length() - 1) // 10)
     return f"{count / 1024**power:.1f} {'KMGTP'[power - 1]}iB"
+
+
+def _fitted(text: str, columns: int) -> str:
+    """A text as a terminal of so many columns shows it."""
+    from paddlecloud.cli._line_breaks import wrap  # noqa: PLC0415 - only for terminals
+
+    shown = with_short_ids(text).split("\n")
+    return "\n".join(part for line in shown for part in wrap(line, columns))
 
 
 def _put(text: str) -> None:

@@ -112,13 +112,18 @@ def test_messages_fit_a_terminal_and_stay_whole_in_a_pipe(
     Output("en", {"COLUMNS": "60"}).say("watch_left", job_id=job_id)
     whole = capsys.readouterr().err
     assert whole.count("\n") == 1 and whole.count(job_id) == 3
-    _, told = on_terminal(monkeypatch)
+    shown, told = on_terminal(monkeypatch)
     out = Output("en", {"COLUMNS": "60", "NO_COLOR": "1"})
     out.say("watch_left", job_id=job_id)
     assert told.getvalue().splitlines() == [
         "interrupted, but job-01234567 continues; follow it:",
         "paddlecloud logs -f job-01234567; end it:",
         "paddlecloud kill_job job-01234567",
+    ]
+    out.sentence("a sentence on stdout " * 4)
+    assert shown.getvalue().splitlines() == [
+        "a sentence on stdout a sentence on stdout a sentence on",
+        "stdout a sentence on stdout",
     ]
     told.truncate(0)
     out.message("a line of a log " * 9, wrapped=False)

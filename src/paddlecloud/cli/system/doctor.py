@@ -73,7 +73,7 @@ def _check(context: Context, made: list[str]) -> int:
             word = out.text("link_ok" if ok else "link_failed")
             verdict = out.paint(word, "green" if ok else "red")
             line = f"{_title(context, name)}: {verdict} ({spent * 1000:.0f} ms) {detail}"
-            out.line(line.rstrip())
+            out.sentence(line.rstrip())
         if not ok:
             broken = name
             break

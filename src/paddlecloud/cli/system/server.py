@@ -94,11 +94,11 @@ def status(args: Args, context: Context) -> int:
         out.value(found)
     elif found["ready"]:
         url = local_server.read_info(home).get("public_url") or found["url"]
-        out.line(out.text("server_running", url=url, pid=found["pid"]))
+        out.sentence(out.text("server_running", url=url, pid=found["pid"]))
     elif found["pid"]:
-        out.line(out.text("server_unwell", pid=found["pid"], log=local_server.log_path(home)))
+        out.sentence(out.text("server_unwell", pid=found["pid"], log=local_server.log_path(home)))
     else:
-        out.line(out.text("server_not_running"))
+        out.sentence(out.text("server_not_running"))
     return 0 if found["ready"] else 1
 
 
