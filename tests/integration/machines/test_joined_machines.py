@@ -194,3 +194,26 @@ def test_an_older_agent_is_upgraded_under_a_running_job(lab: list[Host], tmp_pat
     view = ended(server, job)
     assert view["exit_code"] == 7
     assert server.client("logs", job).stdout.split() == [f"n{i}" for i in range(60)]
+
+
+def test_an_admin_labels_drains_and_removes_a_machine(lab: list[Host]) -> None:
+    server, host = lab[0], lab[2]
+    server.client("admin", "machine", "label", "m3", "--label=rack=7")
+    assert server.json("admin", "machine", "show", "m3")["labels"] == {"n": "h3", "rack": "7"}
+    server.client("admin", "machine", "drain", "m3", "--reason=new driver")
+    assert state(server, host) == "drained"
+    server.client("admin", "machine", "undrain", "m3")
+    assert state(server, host) == "ready"
+    packed = host.home / "pc" / "machine" / "agent.pyz"
+    shown = host.run("python3", str(packed), "status").stdout
+    assert '"agent_running": true' in shown
+    host.run("python3", str(packed), "leave")
+    assert state(server, host) == "none"
+    until(lambda: "removed from its pool" in agent_log(host), "the end of the agent")
+    join(server, host)
+    server.client("admin", "machine", "remove", "m3")
+    assert state(server, host) == "none"
+
+
+def agent_log(host: Host) -> str:
+    return (host.home / "pc" / "machine" / "agent.log").read_text()
