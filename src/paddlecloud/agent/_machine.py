@@ -19,7 +19,6 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,7 +112,8 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> Arguments:
     waiting = list(arguments[1:])
     while waiting:
         word = waiting.pop(0)
-        key, equals, value = word.removeprefix("--").replace("-", "_", 1).partition("=")
+        key, equals, value = word.removeprefix("--").partition("=")
+        key = key.replace("-", "_")
         if not word.startswith("--"):
             if values.setdefault("url", word) != word:
                 raise Invalid("machine_usage", word=word)
@@ -239,10 +239,8 @@ def _trusted(given: Arguments, proxy: Proxy | None) -> str:
 
 def _check_clock(connection: Connection) -> None:
     response = connection.request("GET", "/healthz", {"host": connection.authority}, b"")
-    response.read()
-    with suppress(TypeError, ValueError):
-        theirs = parsedate_to_datetime(response.headers.get("date", "")).timestamp()
-        ahead = round(time.time() - theirs)
+    with suppress(ValueError, KeyError, TypeError):
+        ahead = round(time.time() - float(json.loads(response.read())["time"]))
         if abs(ahead) > _CLOCK_LIMIT:
             raise Refused("machine_clock", seconds=ahead, limit=_CLOCK_LIMIT)
 

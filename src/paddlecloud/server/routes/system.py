@@ -18,7 +18,8 @@ router = Router()
 
 @router.get("/healthz", "Is the server up?", access=Access.OPEN)
 def healthz(deps: Deps, _call: Call) -> Health:
-    return Health(ok=True, version=__version__, boot=deps.boot)
+    now = deps.clock().timestamp()
+    return Health(ok=True, version=__version__, boot=deps.boot, time=now)
 
 
 @router.get("/api/v1/whoami", "Who am I?")

@@ -33,3 +33,5 @@ class Health(Answer, frozen=True, kw_only=True):
     ok: bool
     version: str
     boot: str
+    time: float
+    """Seconds since 1970, by the clock of the server."""
