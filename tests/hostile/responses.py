@@ -62,6 +62,9 @@ NOTIFICATIONS = {"notifications": {"events": ["ended"], "known_events": ["ended"
                  "email": "a@b.cn", "webhook": "", "webhook_off": "broken"},
                  "webhook_secret": None}  # fmt: skip
 
+GROUP = {"role": "TRAINER", "count": 1, "cpu": 1.0, "memory": 0, "gpu": 0}
+PLAN = {"job_type": "cpu", "pools": ["local"], "workers": [GROUP]}
+
 
 def answers(url: str) -> dict[str, Any]:
     """By `METHOD /path` below the prefix; `url` is where addresses of a store lead."""
@@ -72,7 +75,7 @@ def answers(url: str) -> dict[str, Any]:
                         "version": "1", "time": AT},
         "GET /jobs": {"jobs": [ROW], "next": None},
         "POST /jobs": {"job": VIEW, "notes": ["runs as cpu"]},
-        "POST /jobs/validate": {"has_files": False, "notes": ["runs as cpu"]},
+        "POST /jobs/validate": {"has_files": False, "notes": ["runs as cpu"], "plan": PLAN},
         f"GET /jobs/{JOB}": VIEW,
         f"POST /jobs/{JOB}/kill": VIEW,
         f"POST /jobs/{JOB}/delete": {"job_id": JOB, "bytes": 5},

@@ -19,6 +19,7 @@ from paddlecloud.client.upload import blobs as upload_blobs
 from paddlecloud.model.errors import (
     ConfigError,
     Conflict,
+    Internal,
     Invalid,
     NotFound,
     PaddleCloudError,
@@ -507,6 +508,17 @@ def test_submitted_files_need_a_directory_of_their_own(
     has_outputs(server, f"output/{ID}/rank-0/new")
     client.get_files(ID, resume=True)
     assert (results / ID / "rank-0" / "new").is_file()
+
+
+def test_a_server_does_not_choose_the_directory(
+    client: Client, server: FakeServer, results: Path
+) -> None:
+    """The id of the job becomes the name of a directory."""
+    rows = [{"path": "output/../../x/model", "size": 1, "time": "2020-05-17T10:16:09Z"}]
+    server.routes["GET /api/v1/jobs/last/files"] = [ok({"job_id": "../../x", "files": rows})]
+    with pytest.raises(Internal, match="a job id"):
+        client.get_files("last", download=True)
+    assert len([*results.iterdir()]) == 1
 
 
 def test_no_results_where_output_is_a_file(
