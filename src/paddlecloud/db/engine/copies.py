@@ -37,7 +37,7 @@ def copy_database(place: str | Path, target: Path, environ: Mapping[str, str]) -
             source.backup(copy)
             (found,) = copy.execute("pragma quick_check(1)").fetchone()
     except sqlite3.Error as error:
-        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_FULL:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL:
             raise OSError(ENOSPC, os.strerror(ENOSPC), str(target)) from error
         raise translated(error, place) from error
     if found != "ok":
