@@ -76,6 +76,23 @@ NOT_RUN = {
     "PADDLECLOUD_HOME=/srv/restored paddlecloud admin restore /mnt/backup/tuesday "
     "--config restored.toml": WITH_POSTGRES,
     "paddlecloud query_job JOB --json": "JOB stands for any job",
+    "paddlecloud exec -it last -- bash": "needs a terminal; cli/test_tunnels.py has one",
+    "echo notebook > requirements.txt": "the line below uses it",
+    "paddlecloud submit_job --files=. --requirements=requirements.txt "
+    '--start_cmd="jupyter notebook --ip=127.0.0.1 --port=8888 --no-browser --allow-root '
+    '--ServerApp.allow_remote_access=True"': "it installs 200 MB",
+    "paddlecloud port-forward last 8888": "it goes on until it is interrupted",
+    "paddlecloud logs last --grep token=": "needs the job above",
+    "paddlecloud exec last -- pip install tensorboard": "needs an index",
+    "paddlecloud exec last -- tensorboard --logdir=runs --host=127.0.0.1 --port=6006": (
+        "it goes on until it is interrupted"
+    ),
+    "paddlecloud port-forward last 6006": "it goes on until it is interrupted",
+    "paddlecloud exec last -- pip install visualdl": "needs an index",
+    "paddlecloud exec last -- visualdl --logdir=log --host=127.0.0.1 --port=8040": (
+        "it goes on until it is interrupted"
+    ),
+    "paddlecloud port-forward last 8040": "it goes on until it is interrupted",
     r"printf 'numpy==1.26.4\nvisualdl==2.5.3\n' > requirements.txt": "the line below uses it",
     'paddlecloud submit_job --files=job --start_cmd="python train.py" '
     "--requirements=requirements.txt --watch_mode=1": "it installs 400 MB",

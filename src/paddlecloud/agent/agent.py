@@ -11,8 +11,8 @@ The path of one replica through the parts:
     server_link/report     sends its start, log and end
     replica/cleanup        deletes it when the server needs it no more
 
-Beside it: `usage/sampler` and `exec/commands`. No part keeps the only copy of anything, so the
-agent may be killed at any moment; the next one adopts what runs.
+Beside it: `usage/sampler`, `exec/commands` and `exec/tunnels`. No part keeps the only copy of
+anything, so the agent may be killed at any moment; the next one adopts what runs.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from paddlecloud import __version__
 from paddlecloud.agent.config import read_config
 from paddlecloud.agent.context import Context
 from paddlecloud.agent.exec.commands import Commands
+from paddlecloud.agent.exec.tunnels import Tunnels
 from paddlecloud.agent.log import AgentLog
 from paddlecloud.agent.outputs.shipper import Shippers
 from paddlecloud.agent.replica.cleanup import Cleanup
@@ -73,7 +74,8 @@ class Agent:
         self._sampler = Sampler(context)
         self._commands = Commands(context)
         self._reporter = Reporter(context, lifecycle, self._sampler)
-        self._poller = Poller(context, lifecycle, self._commands)
+        tunnels = Tunnels(context, self._commands)
+        self._poller = Poller(context, lifecycle, self._commands, tunnels)
         context.link.on_return = self._hurry
         self._threads: list[threading.Thread] = []
 

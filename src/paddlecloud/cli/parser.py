@@ -173,6 +173,9 @@ def _take_option(command: Command, args: Args, given: set[str], word: str, rest:
         # -n5 is -n 5, as everywhere; other letters joined to a flag are a misspelt long one.
         spelling, equals, value = word[:2], "=", word[2:]
     option = _find(command, spelling)
+    if option is None and (letters := _joined_flags(command, word)):
+        args.update({each.name: True for each in letters})
+        return
     if option is None:
         raise _unknown(command, word.partition("=")[0])
     if option.kind == FLAG:
@@ -186,6 +189,13 @@ def _take_option(command: Command, args: Args, given: set[str], word: str, rest:
             raise Invalid("flag_needs_value", flag=spelling, metavar=option.metavar)
         value = rest.pop()
     _set(option, args, given, spelling, value)
+
+
+def _joined_flags(command: Command, word: str) -> list[Option]:
+    """The flags of `-it`; none if any letter is not one."""
+    found = [_find(command, "-" + letter) for letter in word[1:]]
+    flags = [option for option in found if option is not None and option.kind == FLAG]
+    return flags if len(flags) == len(word) - 1 else []
 
 
 def _find(command: Command, spelling: str) -> Option | None:

@@ -22,6 +22,7 @@ JOBS = (
     ("logs", "gen2020.logs", ("print the log of a job", "查看任务日志")),
     ("top", "gen2020.top", ("CPU, memory and GPU in use", "查看运行中各实例的用量")),
     ("exec", "gen2020.exec", ("run a command in a running job", "在运行中的实例上执行命令")),
+    ("port-forward", "gen2020.port_forward", ("open a port of a running job", "转发任务的端口")),
     ("get_files", "gen2020.get_files", ("list or download a job's files", "查看或下载任务文件")),
     ("kill_job", "gen2020.kill_job", ("end a job", "结束任务")),
     ("delete_job", "gen2020.delete_job", ("delete an ended job", "删除已结束的任务")),

@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 
     from paddlecloud.client.sdk import Client
     from paddlecloud.net.http1 import Response
+    from paddlecloud.net.websocket import WebSocket
 
 MOST_STDIN = 1024 * 1024
+#: Seconds for the server to reach the agent: it waits 15.
+OPEN_SECONDS = 25.0
 STREAMS = {b"o": "out", b"e": "err"}
 _END = b"x"
 _MORE = b"m"
@@ -80,6 +83,10 @@ class Command:
                 if not (reading and error.code == "server_timeout"):
                     reconnection.pause(error)
 
+    def open_terminal(self) -> WebSocket:
+        """The tunnel to its terminal; once."""
+        return self._client.transport.websocket(f"{self._path}/terminal", None, OPEN_SECONDS)
+
     def hold(self) -> None:
         """Keep it running while its output is not read."""
         self._client.transport.get(self._path, schema=DONE, wake=False)
@@ -124,9 +131,10 @@ def begin(
     worker: str | None = None,
     timeout: float | None = None,
     stdin: bytes = b"",
+    terminal: dict[str, object] | None = None,
 ) -> Command:
     """Start `command` beside a worker of the job with this path; it has started when this
-    returns."""
+    returns. One with a terminal (TERM, rows, columns) starts when `open_terminal` connects."""
     if not command:
         raise Invalid("exec_command_missing")
     if isinstance(command, str | bytes) or not all(isinstance(word, str) for word in command):
@@ -135,11 +143,13 @@ def begin(
         raise TooLarge("exec_stdin_large", limit=MOST_STDIN)
     from base64 import b64encode  # noqa: PLC0415 - only this call needs it
 
-    asked = {
+    asked: dict[str, object] = {
         "argv": list(command),
         "worker": worker,
         "timeout": timeout,
         "stdin": b64encode(stdin).decode(),
     }
+    if terminal is not None:
+        asked["terminal"] = terminal
     how = {"schema": response_schemas.COMMAND}
     return Command(client, client.transport.post(f"{job}/commands", asked, **how))

@@ -173,6 +173,8 @@ COMMAND = keys(
     {"worker": text, "argv": each(text), "created_at": text, "ended_at": maybe(text)},
 )
 
+PORT_FORWARD = keys({"job_id": name, "worker": text})
+
 WHOAMI = keys(
     {"user_id": text}, {"ak": text, "role": text, "server": text, "version": text, "time": text}
 )

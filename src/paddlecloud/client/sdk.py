@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from paddlecloud.client._job_parameters import JobParameters, SubmitParameters
     from paddlecloud.client.config.resolve import Config
     from paddlecloud.client.exec import Command
+    from paddlecloud.client.port_forward import PortForward
+    from paddlecloud.model.errors import PaddleCloudError
 
     Note = Callable[..., None]
 
@@ -491,17 +493,42 @@ class Client:
         worker: str | None = None,
         timeout: float | None = None,
         stdin: bytes = b"",
+        *,
+        terminal: dict[str, object] | None = None,
     ) -> Command:
         """Run a command (a list of words) beside a running worker, in its environment.
 
         `output()` of the result gives what it prints until it has ended, then `exit_code` is
         set; `stop()` ends it before. It ends with the worker in any case, and two minutes after
-        the last request for its output.
+        the last request for its output. With a `terminal` ({"term": TERM, "rows": 24, "columns":
+        80}) it has no output here: it starts when `open_terminal()` connects to it.
         """
         from paddlecloud.client import exec as client_exec  # noqa: PLC0415 - `query_job` runs nothing
 
         how: dict[str, Any] = {"worker": worker, "timeout": timeout, "stdin": stdin}
+        how["terminal"] = terminal
         return client_exec.begin(self, job_path(job_id), command, **how)
+
+    def port_forward(
+        self,
+        job_id: str | Job,
+        ports: int | str | Sequence[int | str],
+        worker: str | None = None,
+        address: str = "127.0.0.1",
+        *,
+        on_error: Callable[[PaddleCloudError], object] = lambda _: None,
+    ) -> PortForward:
+        """Forward ports of this machine to ports of a running worker, until `close()`.
+
+        A port is a number, or "LOCAL:REMOTE"; a local port 0 is any free one, which `ports` of the
+        result names. Connections go through the server and the agent of the worker; `on_error`
+        gets the error of one that does not.
+        """
+        from paddlecloud.client.port_forward import PortForward, parse_ports  # noqa: PLC0415 - `query_job` forwards nothing
+
+        pairs = parse_ports([ports] if isinstance(ports, int | str) else ports)
+        how: dict[str, Any] = {"worker": worker, "address": address, "on_error": on_error}
+        return PortForward(self, job_path(job_id), pairs, **how)
 
     def top(self, job_id: str | Job | None = None) -> list[dict[str, Any]]:
         """What each worker of a job, or of all your running jobs, uses of what it asked for."""

@@ -29,7 +29,7 @@ from paddlecloud.net.connection_pool import Pool
 from paddlecloud.net.endpoint import EMPTY_SHA256, Endpoint, sign_request, target_of
 from paddlecloud.net.http1 import TIMEOUT
 from paddlecloud.net.proxy import DIRECT
-from paddlecloud.net.retry import BODY_CHANGED, NOT_SENT, TRANSPORT, Retries
+from paddlecloud.net.retry import BODY_CHANGED, IMMEDIATE, NOT_SENT, TRANSPORT, Retries
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from paddlecloud.net.http1 import Response
     from paddlecloud.net.proxy import Proxies
     from paddlecloud.net.retry import RetryPolicy
+    from paddlecloud.net.websocket import WebSocket
 
     T = TypeVar("T")
     Find = Callable[["Endpoint | None", bool], "Endpoint"]
@@ -128,6 +129,19 @@ class Transport:
         return self._request(
             "GET", target_of(path, query), lambda response: response, timeout=timeout, **how
         )
+
+    def websocket(self, path: str, query: Mapping[str, object] | None, timeout: float) -> WebSocket:
+        """A WebSocket to a route that offers one."""
+        from paddlecloud.net.websocket import WebSocket  # noqa: PLC0415 - few commands open one
+
+        def read(response: Response) -> WebSocket:
+            if response.status != 101:
+                response.close()
+                raise _not_ours(response.status)
+            return WebSocket(response, self.endpoint)
+
+        how: dict[str, Any] = {"timeout": timeout, "switches": True, "policy": IMMEDIATE}
+        return self._request("GET", target_of(path, query), read, **how)
 
     def pages(
         self,
@@ -252,8 +266,11 @@ class Transport:
         *,
         timeout: float = TIMEOUT,
         on_send: Callable[[], object] | None = None,
+        switches: bool = False,
         **how: Any,
     ) -> Response:
+        if switches:
+            return self._switch(endpoint, target, timeout)
         body, headers = _content(**how)
         headers["accept-language"] = self.lang
         sign_request(endpoint, endpoint.authority, method, target, headers)
@@ -272,6 +289,17 @@ class Transport:
             self._log(method, target, error.code, began)
             raise
         self._log(method, target, response.status, began)
+        self.answered = True
+        return response
+
+    def _switch(self, endpoint: Endpoint, target: str, timeout: float) -> Response:
+        from paddlecloud.net import websocket  # noqa: PLC0415 - few commands open one
+
+        scheme = "https" if endpoint.tls else "http"
+        proxy = self.pool.proxies.proxy_for(scheme, endpoint.host, endpoint.port)
+        began = perf_counter()
+        response = websocket.connect(endpoint, target, proxy=proxy, lang=self.lang, timeout=timeout)
+        self._log("GET", target, response.status, began)
         self.answered = True
         return response
 

@@ -54,6 +54,10 @@ LIVE_TEXTS: dict[str, tuple[str, str]] = {
         "the command was stopped after {seconds:g} s; --timeout allows more",
         "命令运行超过 {seconds:g} 秒，已结束；可用 --timeout 延长",
     ),
+    "exec_ended": (
+        "command {command} has ended; run it again",
+        "命令 {command} 已结束；请重新运行",
+    ),
     "exec_json_large": (
         "the command was stopped because it printed more than {limit} MiB, too much for "
         "--json; run it without --json, or write to a file of the job",
@@ -65,6 +69,10 @@ LIVE_TEXTS: dict[str, tuple[str, str]] = {
         "until one ends (a command whose exec has exited ends within three minutes)",
         "{job_id} 的 {worker} 已有 {count} 个命令在运行，上限为 {limit}，请等其中一个结束（"
         "exec 已退出的命令会在三分钟内结束）",
+    ),
+    "exec_no_terminal": (
+        "command {command} was started without a terminal; use paddlecloud exec -it",
+        "启动命令 {command} 时没有请求终端；请加上 -t 重新运行",
     ),
     "exec_not_running": (
         "{worker} of {job_id} is not running ({state}); exec needs a running worker, see "
@@ -82,8 +90,88 @@ LIVE_TEXTS: dict[str, tuple[str, str]] = {
         "of the job",
         "标准输入超过 {limit} 字节，命令最多接收这么多；请放进任务的文件",
     ),
+    "exec_terminal_json": (
+        "a terminal has no JSON output; leave out --json or -t",
+        "终端没有 JSON 输出；请去掉 --json 或 -t",
+    ),
+    "exec_terminal_lost": (
+        "the connection to the terminal of {worker} was lost and its command was stopped; run it "
+        "again",
+        "与 {worker} 的终端连接已断开，命令已停止；请重新运行",
+    ),
+    "exec_terminal_missing": (
+        "-t needs a terminal, and stdin or stdout is a pipe or a file; leave out -t",
+        "-t 需要终端，而标准输入或标准输出是管道或文件；请去掉 -t",
+    ),
+    "exec_terminal_windows": (
+        "exec -t is not supported on Windows; leave out -t, or run it in WSL",
+        "Windows 不支持 exec -t；请去掉 -t，或在 WSL 中运行",
+    ),
     "exec_unknown": (
         "{job_id} has no exec command {command}; start one with paddlecloud exec",
         "{job_id} 没有命令 {command}；可用 paddlecloud exec 运行",
+    ),
+    # -- ports of a worker on this machine ---------------------------------------------------
+    "port_forward_address": (
+        "cannot listen on {address} port {port}: {reason}; choose another --address or port",
+        "无法在 {address} 的端口 {port} 上监听：{reason}；请更换 --address 或端口",
+    ),
+    "port_forward_forbidden": (
+        "you may not listen on port {port} of this machine; choose a port above 1023: "
+        "{other}:{remote}",
+        "没有权限监听本机端口 {port}；请使用 1023 以上的端口，例如 {other}:{remote}",
+    ),
+    "port_forward_in_use": (
+        "port {port} of this machine is in use; choose another one, for example {other}:{remote}, "
+        "or 0:{remote} for any free one",
+        "本机端口 {port} 已被占用；请换一个，例如 {other}:{remote}，或用 0:{remote} 任选空闲端口",
+    ),
+    "port_forward_missing": (
+        "port-forward needs a port of the worker: paddlecloud port-forward JOB_ID 8888",
+        "port-forward 需要实例的端口：paddlecloud port-forward JOB_ID 8888",
+    ),
+    "port_forward_ports": (
+        "{word} is no port; give the worker's, 1 to 65535, or LOCAL:REMOTE, for example 18888:8888",
+        "{word} 不是端口；请填写实例的端口（1 到 65535），或 LOCAL:REMOTE，例如 18888:8888",
+    ),
+    # -- tunnels to a port or a terminal of a worker -----------------------------------------
+    "tunnel_agent_silent": (
+        "the agent of machine {node} did not connect to this server ({url}) within {seconds:g} s; "
+        "try again, and if it lasts, check that the machine can reach that address",
+        "机器 {node} 的执行端（Agent）在 {seconds:g} 秒内没有连接本服务器（{url}）；"
+        "请重试，若一直如此，请检查该机器能否访问此地址",
+    ),
+    "tunnel_failed": (
+        "cannot connect to {worker}: {reason}; try again",
+        "无法连接到 {worker}：{reason}，请重试",
+    ),
+    "tunnel_many": (
+        "{count} connections into jobs are open, the limit is {limit}; close some, for example "
+        "tabs of the browser, and try again",
+        "已打开 {count} 个到任务的连接，上限为 {limit}；请关闭一些（例如浏览器标签页）后重试",
+    ),
+    "tunnel_port_closed": (
+        "nothing listens on port {port} of {worker} of {job_id}; start the program there, or wait "
+        "until it is ready",
+        "{job_id} 的 {worker} 上没有程序监听端口 {port}；请先启动程序，或等它就绪",
+    ),
+    "tunnel_port_foreign": (
+        "port {port} on the machine of {worker} does not belong to a program of {job_id}; choose "
+        "the port that the job listens on",
+        "{worker} 所在机器的端口 {port} 不属于 {job_id} 的程序；请填写该任务监听的端口",
+    ),
+    "tunnel_unknown": (
+        "no tunnel {tunnel} waits here; open another one",
+        "这里没有等待中的隧道 {tunnel}；请重新建立",
+    ),
+    "tunnel_upgrade_missing": (
+        "this address accepts WebSocket connections only (RFC 6455, version 13); if a proxy stands "
+        "before the server, let it pass the Upgrade and Connection headers on",
+        "此地址只接受 WebSocket 连接（RFC 6455，版本 13）；如果服务器前面有反向代理，"
+        "请让它转发 Upgrade 和 Connection 请求头",
+    ),
+    "tunnel_worker_over": (
+        "{worker} of {job_id} is not running any more; see paddlecloud query_job {job_id}",
+        "{job_id} 的 {worker} 已不在运行；请查看 paddlecloud query_job {job_id}",
     ),
 }

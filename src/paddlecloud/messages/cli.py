@@ -42,6 +42,10 @@ TEXTS: dict[str, tuple[str, str]] = {
         "internal error in this program ({kind}); PADDLECLOUD_DEBUG=1 shows the details",
         "程序出现内部错误（{kind}），设置 PADDLECLOUD_DEBUG=1 可查看详情",
     ),
+    "port_forward_runs": (
+        "forwarding; Ctrl-C ends it",
+        "正在转发，按 Ctrl-C 结束",
+    ),
     # -- the embedded server ------------------------------------------------------------------
     "server_starting": (
         "starting the embedded server ...",

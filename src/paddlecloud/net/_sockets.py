@@ -42,18 +42,19 @@ def connect(
     *,
     proxy: Proxy | None = None,
     ips: Sequence[str] = (),
+    tunnels: bool = False,
 ) -> SocketStream:
     """Connect to the first address of `host` that accepts, or of `ips` under the name of the host.
 
-    With a proxy, https goes through a tunnel, and plain HTTP to the proxy itself. `timeout` is for
-    all of it.
+    With a proxy, https goes through a tunnel, and plain HTTP to the proxy itself unless `tunnels`.
+    `timeout` is for all of it.
     """
     address = authority(host, port)
     deadline = monotonic() + timeout
     try:
         sock = _dial_proxy(proxy, timeout) if proxy else _dial(ips or (host,), port, timeout)
         try:
-            if proxy is not None and tls:
+            if proxy is not None and (tls or tunnels):
                 _open_tunnel(sock, proxy, authority(ips[0] if ips else host, port), deadline)
             if tls:
                 return _secure(sock, host, tls, address, deadline)
@@ -107,6 +108,11 @@ class SocketStream:
         """The peer's certificate, as DER; empty without TLS."""
         found: bytes = getattr(self._sock, "getpeercert", lambda _: b"")(True)
         return found
+
+    def take_socket(self) -> tuple[socket.socket, tuple[type[OSError], ...], bytes]:
+        """The socket for another protocol, what it raises instead of blocking, and the bytes that
+        were received but not read."""
+        return self._sock, self._again, bytes(self._buffer)
 
     def closed(self) -> Unreachable:
         return Unreachable("server_closed", address=self._address)
@@ -195,7 +201,7 @@ class SocketStream:
             except self._again:
                 if not in_turn and self.answered():
                     return False
-                self._wait(_WRITE if in_turn else _READ | _WRITE, deadline)
+                self._wait(WRITE if in_turn else READ | WRITE, deadline)
                 continue
             except ConnectionError:
                 return False
@@ -235,7 +241,7 @@ class SocketStream:
             try:
                 return self._recv(size)
             except self._again:
-                self._wait(_READ, deadline)
+                self._wait(READ, deadline)
 
     def _recv(self, size: int) -> bytes:
         if self._ended:
@@ -252,27 +258,41 @@ class SocketStream:
 
     def _wait(self, what: int, deadline: float) -> None:
         left = deadline - monotonic()
-        if left <= 0 or not _poll(self._sock.fileno(), what, left):
+        if left <= 0 or not poll(self._sock.fileno(), what, left):
             raise Unreachable("server_timeout", address=self._address, seconds=self.timeout)
 
 
-_READ, _WRITE = 1, 2
+READ, WRITE = 1, 2
 _INTERIM = b"HTTP/1.1 1"
 _TLS_ALERT = b"\x15\x03"
 _NETWORK = (EHOSTUNREACH, ENETDOWN, ENETUNREACH, ENOBUFS)
 _NO_ROUTE = (*_NETWORK, EADDRNOTAVAIL, EAFNOSUPPORT)
 
 
-def _poll(fd: int, what: int, seconds: float) -> bool:
+def poll(fd: int, what: int, seconds: float) -> bool:
+    """Whether the descriptor can be read or written within so many seconds."""
+    return bool(poll_all({fd: what}, seconds))
+
+
+def poll_all(wanted: dict[int, int], seconds: float) -> dict[int, int]:
+    """What can be done with these descriptors, of what is wanted, within so many seconds; where
+    one has failed, everything, so that the next call tells how."""
     if not hasattr(select, "poll"):  # Windows
-        reading = [fd] if what & _READ else []
-        writing = [fd] if what & _WRITE else []
-        return any(select.select(reading, writing, [], seconds))
-    poll = select.poll()
-    poll.register(
-        fd, (select.POLLIN if what & _READ else 0) | (select.POLLOUT if what & _WRITE else 0)
-    )
-    return bool(poll.poll(seconds * 1000))
+        reading = [fd for fd, what in wanted.items() if what & READ]
+        writing = [fd for fd, what in wanted.items() if what & WRITE]
+        readable, writable, _ = select.select(reading, writing, [], seconds)
+        able = {fd: READ for fd in readable}
+        return able | {fd: able.get(fd, 0) | WRITE for fd in writable}
+    poller = select.poll()
+    for fd, what in wanted.items():
+        if what:
+            poller.register(
+                fd, (select.POLLIN if what & READ else 0) | (select.POLLOUT if what & WRITE else 0)
+            )
+    return {
+        fd: (READ if found & ~select.POLLOUT else 0) | (WRITE if found & ~select.POLLIN else 0)
+        for fd, found in poller.poll(seconds * 1000)
+    }
 
 
 def _dial(hosts: Sequence[str], port: int, timeout: float) -> socket.socket:
@@ -398,9 +418,9 @@ def _secure(
                 secured.do_handshake()
                 break
             except again as error:
-                what = _WRITE if isinstance(error, ssl.SSLWantWriteError) else _READ
+                what = WRITE if isinstance(error, ssl.SSLWantWriteError) else READ
                 left = deadline - monotonic()
-                if left <= 0 or not _poll(secured.fileno(), what, left):
+                if left <= 0 or not poll(secured.fileno(), what, left):
                     raise TimeoutError from None
     except BaseException:
         secured.close()

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 #: Longest silence of the peer, and longest time for the head of its response, in seconds.
 TIMEOUT = 30.0
 _CHUNK = 256 * 1024
+_SWITCHING = 101
 
 
 class Connection:
@@ -44,8 +45,10 @@ class Connection:
         *,
         proxy: Proxy | None = None,
         ips: Sequence[str] = (),
+        switches: bool = False,
     ) -> None:
-        """`ips`: addresses to connect to, instead of those that `host` resolves to."""
+        """`ips`: addresses to connect to, instead of those that `host` resolves to. `switches`: the
+        request asks for another protocol, which passes a proxy only by CONNECT."""
         self.host = host
         self.port = port
         self.timeout = timeout
@@ -53,6 +56,7 @@ class Connection:
         self._tls = tls
         self._proxy = proxy
         self._ips = ips
+        self._switches = switches
         self._stream: SocketStream | None = None
         self._response: Response | None = None
         #: The value of the Host header; a signature covers it.
@@ -120,7 +124,7 @@ class Connection:
     ) -> bytes:
         _check_line(method, target)
         given = {name.lower(): value for name, value in headers.items()}
-        if self._proxy is not None and not self._tls:
+        if self._proxy is not None and not self._tls and not self._switches:
             target = f"http://{self.authority}{target}"
             if self._proxy.authorization:
                 given["proxy-authorization"] = self._proxy.authorization
@@ -146,6 +150,7 @@ class Connection:
                 self.connect_timeout,
                 proxy=self._proxy,
                 ips=self._ips,
+                tunnels=self._switches,
             )
         self._stream.timeout = timeout
         self._stream.silent = True
@@ -165,6 +170,7 @@ class Response:
     """A response: `status`, `headers` by lower-case name, and a body that is read on demand.
 
     The connection can be used again when the body was read to its end. Leaving `with` closes it.
+    After status 101 it belongs to another protocol (`take_stream`).
     """
 
     def __init__(self, stream: SocketStream, method: str, complete: bool) -> None:
@@ -193,6 +199,11 @@ class Response:
     def reusable(self) -> bool:
         """Whether the connection can carry another request."""
         return self.finished and self._keep
+
+    def take_stream(self) -> SocketStream:
+        """The connection behind a response with status 101, which has left HTTP."""
+        self.finished = True
+        return self._stream
 
     def set_timeout(self, seconds: float) -> None:
         """Longest silence while the rest of the body is read."""
@@ -386,7 +397,7 @@ def _final_head(stream: SocketStream) -> tuple[str, int, dict[str, str]]:
         lines = stream.head()
         version, status = _status_line(stream, lines[0])
         headers = _headers(stream, lines[1:])
-        if status >= 200:
+        if status >= 200 or status == _SWITCHING:
             return version, status, headers
     raise stream.malformed("interim responses without an end")
 

@@ -24,6 +24,7 @@ from paddlecloud.server.caches import Caches
 from paddlecloud.server.events import Hub
 from paddlecloud.server.http.loop_commit import LoopWriter
 from paddlecloud.server.metrics import Metrics
+from paddlecloud.server.services.exec.tunnel_offers import Tunnels
 from paddlecloud.server.services.transfer.verification import Verifications
 from paddlecloud.server.settings import Settings
 from paddlecloud.stores.base import Store
@@ -110,6 +111,7 @@ class Deps:
     """Notifies other servers that the log of a job has grown; returns at once."""
     verifications: Verifications = field(default_factory=Verifications)
     """Of multipart uploads."""
+    tunnels: Tunnels = field(default_factory=Tunnels)
     caches: Caches = field(default_factory=Caches)
     metrics: Metrics = field(default_factory=Metrics)
     clock: Callable[[], datetime] = utc_now

@@ -20,6 +20,7 @@ from paddlecloud.server.routes import (
     snapshots,
     system,
     tokens,
+    tunnels,
     usage,
 )
 from paddlecloud.server.routes import exec as routes_exec
@@ -31,6 +32,7 @@ _MODULES = (
     logs,
     usage,
     routes_exec,
+    tunnels,
     data_tasks,
     agent,
     agent_outputs,

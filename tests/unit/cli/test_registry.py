@@ -20,8 +20,8 @@ CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
 def test_the_commands_of_the_product_are_there() -> None:
     assert [command.name for command in EVERY] == [
-        "submit_job", "query_job", "list_jobs", "logs", "top", "exec", "get_files", "kill_job",
-        "delete_job", "rerun", "diff", "plsc",
+        "submit_job", "query_job", "list_jobs", "logs", "top", "exec", "port-forward", "get_files",
+        "kill_job", "delete_job", "rerun", "diff", "plsc",
         "gen_token", "token list", "token create", "token revoke",
         "secret set", "secret list", "secret rm",
         "notifications show", "notifications set", "notifications test", "quota",

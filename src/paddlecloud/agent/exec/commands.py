@@ -6,6 +6,9 @@ started and deleted when the server has all of its output, so a command is start
 also across a restart of the agent. One thread serves them all and sleeps while there is none.
 Output goes to the server at offsets as long as the server has space for it, and is deleted here;
 the end is reported when all output was sent, or no client reads it any more.
+
+A command with a terminal starts when the tunnel to its client is there (`tunnels`), which takes its
+output; it ends with the tunnel.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from paddlecloud.agent.context import Context
+    from paddlecloud.agent.exec._terminal import Terminal
     from paddlecloud.agent.server_link.channel import Channel
 
 #: Seconds between two reads of what a command has printed.
@@ -67,7 +71,7 @@ class Commands:
                 self._live[one.id] = one
             swept, self._swept = self._swept, True
             if self._live:
-                self._changed.notify()
+                self._changed.notify_all()
         if swept or not self._directory.is_dir():
             return
         # Delete what an earlier agent left and the server does not list any more.
@@ -76,6 +80,33 @@ class Commands:
                 with suppress(OSError):
                     inspect.request_stop(root, grace=0.0, now=time.time())
                 shutil.rmtree(root, ignore_errors=True)
+
+    def wants_terminal(self, name: str, seconds: float) -> tuple[int, int] | None:
+        """Rows and columns of the terminal that this command waits for; None if it does not, also
+        not within so many seconds: its order may come after that of the tunnel."""
+        with self._changed:
+            self._changed.wait_for(lambda: name in self._live, seconds)
+            one = self._live.get(name)
+            wanted = one.order.get("terminal") if one is not None else None
+            if one is None or wanted is None or one.terminal is not None or one.stop:
+                return None
+            return int(wanted["rows"]), int(wanted["columns"])
+
+    def give_terminal(self, name: str, terminal: Terminal) -> None:
+        """The command has a client, and may start."""
+        with self._changed:
+            if (one := self._live.get(name)) is not None and one.terminal is None:
+                one.terminal = terminal
+                self._changed.notify_all()
+
+    def take_terminal_back(self, name: str, terminal: Terminal) -> bool:
+        """The client is gone, so the command has to stop; False if it is not known any more."""
+        with self._changed:
+            one = self._live.get(name)
+            if one is None or one.terminal is not terminal:
+                return False
+            one.stop = True
+            return True
 
     def work(self) -> None:
         """The body of the thread."""
@@ -97,6 +128,8 @@ class Commands:
                     shutil.rmtree(one.root, ignore_errors=True)
                     with self._changed:
                         self._live.pop(one.id, None)
+                    if one.terminal is not None:
+                        one.terminal.finish()
         except (Retry, Unauthenticated) as error:
             if isinstance(error, Unauthenticated):
                 self._context.link.renew_keys()
@@ -152,6 +185,8 @@ class Commands:
         if not whole and not any(stream.unwanted for stream in one.streams):
             return False
         if ended is not None:
+            if one.terminal is not None:
+                one.terminal.finish()
             how = (ended["cause"], ended["exit_code"], str(ended.get("message") or ""))
             return self._report_end(one, channel, *how)
         if lost:
@@ -168,11 +203,13 @@ class Commands:
             one.started_at = time.monotonic()
             for stream in one.streams:
                 stream.is_known = False
+            # Its terminal went with the agent before.
+            one.stop = one.stop or one.order.get("terminal") is not None
             return True
         tracked = self._context.registry.get(one.replica)
         if one.stop or tracked is None or tracked.stage is not Stage.LAUNCHED:
             return False
-        if not tracked.started:
+        if not tracked.started or (one.order.get("terminal") and one.terminal is None):
             return False
         one.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         if one.order.get("input"):
@@ -187,6 +224,8 @@ class Commands:
                 "argv": one.order["argv"],
                 "timeout": one.order.get("timeout"),
                 "pieces": True,
+                "terminal": one.terminal.path if one.terminal is not None else None,
+                "term": (one.order.get("terminal") or {}).get("term", ""),
             },
         )
         one.started_at = time.monotonic()
@@ -216,7 +255,9 @@ class _Command:
         self.started_at: float | None = None
         self.chunked = True
         """False: started by an earlier version, which wrote each stream into one file."""
-        self.streams = [_Stream(name) for name in runner.STREAMS]
+        self.terminal: Terminal | None = None
+        names = runner.STREAMS if order.get("terminal") is None else ()
+        self.streams = [_Stream(name) for name in names]
 
     @property
     def has_more(self) -> bool:

@@ -1,19 +1,22 @@
 """The supervisor of one `exec` command that runs next to a replica.
 
 It starts the command with the replica's environment, directory, user, namespaces and control group,
-copies its output into files that the agent collects (`spool`), and ends it with the replica, after
-its timeout, or on request. The command enters the namespaces of the replica's main process, so it
-sees the same mounts. It is no child of the replica's supervisor, which need not know of it.
+copies its output into files that the agent collects (`spool`) or gives it the agent's pty, and ends
+it with the replica, after its timeout, or on request. The command enters the namespaces of the
+replica's main process, so it sees the same mounts. It is no child of the replica's supervisor,
+which need not know of it.
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 import resource
 import signal
 import sys
+import termios
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -63,16 +66,20 @@ def _run(root: Path, command: Any) -> dict[str, Any]:
         return {"cause": CAUSE_REPLICA_OVER}
     processes.become_subreaper()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    captures = [Spool(root, name) for name in STREAMS]
-    stdin = root / STDIN if (root / STDIN).exists() else Path(os.devnull)
-    streams = [os.open(stdin, os.O_RDONLY | os.O_CLOEXEC), *(one.writer for one in captures)]
+    terminal = command.get("terminal")
+    captures = [] if terminal else [Spool(root, name) for name in STREAMS]
+    if terminal:
+        streams = [os.open(terminal, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)]
+    else:
+        stdin = root / STDIN if (root / STDIN).exists() else Path(os.devnull)
+        streams = [os.open(stdin, os.O_RDONLY | os.O_CLOEXEC), *(one.writer for one in captures)]
     if launch.get("uid") is not None:
-        # Opening /dev/stderr again needs permission to the stream.
-        for fd in streams[0 if stdin.name == STDIN else 1 :]:
+        # Opening /dev/stderr or /dev/tty again needs permission to the stream.
+        for fd in streams[0 if terminal or stdin.name == STDIN else 1 :]:
             os.fchown(fd, launch["uid"], launch["uid"])
     main = os.fork()
     if main == 0:
-        _exec_command(launch, run, command["argv"], streams)
+        _exec_command(launch, run, command, streams)
     os.close(streams[0])
     for capture in captures:
         capture.start()
@@ -112,13 +119,17 @@ def _wait(root: Path, run: Any, main: int, shutdown: Shutdown) -> int:
             time.sleep(seconds)
 
 
-def _exec_command(launch: Any, run: Any, argv: list[str], streams: list[int]) -> NoReturn:
+def _exec_command(launch: Any, run: Any, command: Any, streams: list[int]) -> NoReturn:
     step = "session"
     code = _CANNOT_BEGIN
+    argv = command["argv"]
     try:
         os.setsid()
-        for target, source in enumerate(streams):
-            os.dup2(source, target)
+        for target in range(3):
+            os.dup2(streams[min(target, len(streams) - 1)], target)
+        if command.get("terminal"):
+            step = "terminal"
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         step = "control group"
         group = cgroups.from_json(run.get("cgroup") or {})
         for directory in (*group.v1.values(), *([group.v2] if group.v2 else [])):
@@ -136,7 +147,10 @@ def _exec_command(launch: Any, run: Any, argv: list[str], streams: list[int]) ->
         os.chdir(f"{launch['root']}/{records.WORK}")
         spawn_child.default_signals()
         step, code = argv[0], _NOT_EXECUTABLE
-        _exec(argv, spawn_child.environment(launch))
+        env = spawn_child.environment(launch)
+        if command.get("terminal"):
+            env["TERM"] = command.get("term") or "dumb"
+        _exec(argv, env)
     except FileNotFoundError as error:
         code = _NOT_FOUND if code == _NOT_EXECUTABLE else code
         _print_error(step, error)

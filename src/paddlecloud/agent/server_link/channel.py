@@ -129,6 +129,16 @@ class Link:
         scheme = "https" if endpoint.tls else "http"
         return self.config.proxies.proxy_for(scheme, endpoint.host, endpoint.port)
 
+    def request_once(
+        self, endpoint: Endpoint, method: str, target: str, body: bytes, timeout: float
+    ) -> Response:
+        """The response of one particular server, on a connection of its own."""
+        headers = {CONTENT_SHA256: hashlib.sha256(body).hexdigest()}
+        sign_request(endpoint, endpoint.authority, method, target, headers)
+        proxy = self.proxy_for(endpoint)
+        connection = Connection(endpoint.host, endpoint.port, endpoint.tls, timeout, proxy=proxy)
+        return connection.request(method, target, headers, body)
+
     def reached(self) -> None:
         with self._lock:
             self._reached_at = time.monotonic()

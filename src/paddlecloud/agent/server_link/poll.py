@@ -29,6 +29,7 @@ from paddlecloud.model.errors import PaddleCloudError, Unauthenticated, Unreacha
 if TYPE_CHECKING:
     from paddlecloud.agent.context import Context
     from paddlecloud.agent.exec.commands import Commands
+    from paddlecloud.agent.exec.tunnels import Tunnels
     from paddlecloud.agent.replica.lifecycle import Lifecycle
 
 WAIT = 30.0
@@ -41,11 +42,16 @@ wrong key by mistake, and jobs survive that."""
 
 class Poller:
     def __init__(
-        self, context: Context, lifecycle: Lifecycle, commands: Commands | None = None
+        self,
+        context: Context,
+        lifecycle: Lifecycle,
+        commands: Commands | None = None,
+        tunnels: Tunnels | None = None,
     ) -> None:
         self._context = context
         self._lifecycle = lifecycle
         self._commands = commands
+        self._tunnels = tunnels
         self._channel = context.link.channel()
         self._backoff = Backoff()
         self._cursor = 0
@@ -116,6 +122,9 @@ class Poller:
             "host": config.host,
             "commands": {} if self._commands is None else self._commands.known(),
         }
+        tunnels = [] if self._tunnels is None else self._tunnels.known()
+        if tunnels:  # an older server does not know the key
+            request["tunnels"] = tunnels
         return self._channel.json("POST", "/agent/poll", request, timeout=self._wait + _SLACK)
 
     def _apply_settings(self, settings: dict[str, Any]) -> None:
@@ -149,8 +158,9 @@ class Poller:
             except Exception:  # noqa: BLE001 - one bad order must not hide the ones behind it
                 self._context.log.failure("an order could not be applied", str(order)[:500])
         self._cursor = int(answer.get("cursor", self._cursor))
-        if self._commands is not None:
+        if self._commands is not None and self._tunnels is not None:
             self._commands.apply(answer.get("commands", []))
+            self._tunnels.apply(answer.get("tunnels", []), self._channel.endpoint)
         if self._in_round and not orders:
             self._in_round = False
             self._lifecycle.end_round()

@@ -6,7 +6,7 @@ from contextlib import suppress
 from time import monotonic
 
 from paddlecloud.cli.gen2020.query_job import wanted_job
-from paddlecloud.cli.parser import JOB_ID, NUMBER, TEXT, Command, Option
+from paddlecloud.cli.parser import FLAG, JOB_ID, NUMBER, TEXT, Command, Option
 from paddlecloud.model.errors import Invalid, PaddleCloudError, TooLarge
 
 TYPE_CHECKING = False
@@ -31,6 +31,8 @@ def run(args: Args, context: Context) -> int:
     job_id, words = wanted_job(args), args["command"]
     if not words:
         raise Invalid("exec_command_missing")
+    if args["tty"]:
+        return _run_in_terminal(job_id, args, context)
     how = {"worker": args["worker"], "timeout": args["timeout"], "stdin": piped()}
     command = context.client.exec(job_id, words, **how)
     kept = {"out": bytearray(), "err": bytearray()}
@@ -42,7 +44,24 @@ def run(args: Args, context: Context) -> int:
     if context.out.json:
         texts = {name: data.decode("utf-8", "replace") for name, data in kept.items()}
         context.out.value({**command.view, "stdout": texts["out"], "stderr": texts["err"]})
-    elif command.view["message"]:
+    return _report_end(command, context)
+
+
+def _run_in_terminal(job_id: str, args: Args, context: Context) -> int:
+    from paddlecloud.cli.gen2020 import _terminal  # noqa: PLC0415 - only `-it` needs it
+
+    if context.out.json:
+        raise Invalid("exec_terminal_json")
+    how = {"worker": args["worker"], "timeout": args["timeout"]}
+    terminal = _terminal.describe(context.environ)
+    command = context.client.exec(job_id, args["command"], **how, terminal=terminal)
+    _terminal.attach(command)
+    return _report_end(command, context)
+
+
+def _report_end(command: Running, context: Context) -> int:
+    """The exit code of an ended command, and a line if it did not end by itself."""
+    if command.view["message"] and not context.out.json:
         context.out.error(f"paddlecloud: {command.view['message']}")
     code = 1 if command.exit_code is None else command.exit_code
     return {"timeout": TIMED_OUT, "stopped": INTERRUPTED}.get(command.view["cause"], code)
@@ -136,11 +155,22 @@ COMMANDS = (
                 "timeout", NUMBER, ("end it after so many seconds", "超过该秒数后结束命令"),
                 metavar="SECONDS",
             ),
+            Option(
+                "tty", FLAG, ("give it your terminal: shells, editors, debuggers (-it)",
+                "把当前终端交给它：可用于 shell、编辑器、调试器（-it）"),
+                short="t",
+            ),
+            Option(
+                "interactive", FLAG, ("the same as without it; for the habit of typing -it",
+                "可省略，仅为兼容 -it 的习惯写法"),
+                short="i",
+            ),
         ),
         examples=(
             "paddlecloud exec job-338745e5caa42a1537955e41d6f1ce33 -- ls -l",
             "paddlecloud exec job-338745e5caa42a1537955e41d6f1ce33 -w trainer-1 -- "
             "sh -c 'tail -n 5 $LOCAL_LOG_PATH/*'",
+            "paddlecloud exec -it job-338745e5caa42a1537955e41d6f1ce33 -- bash",
         ),
     ),
 )  # fmt: skip

@@ -26,6 +26,15 @@ from paddlecloud.db.engine.columns import (
 _COLUMNS = "id, replica, node, owner, command, created_at, stop_asked, ended_at, exit_code, message"
 
 
+class Terminal(msgspec.Struct, frozen=True):
+    """The terminal of a client, as a command finds it at its start."""
+
+    term: str
+    """TERM."""
+    rows: int
+    columns: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class Command:
     id: str
@@ -39,6 +48,8 @@ class Command:
     input: int
     """Bytes that it gets on stdin."""
     created_at: datetime
+    terminal: Terminal | None = None
+    """None: it has pipes, and its output is kept until it is read."""
     taken: Mapping[str, int] = field(default_factory=dict)
     """Bytes of each stream that the client has acknowledged."""
     held_at: datetime | None = None
@@ -62,6 +73,7 @@ class _Asked(msgspec.Struct, frozen=True):
     held_at: int | None = None
     brought_at: int | None = None
     left: bool = False
+    terminal: Terminal | None = None
 
 
 def insert(tx: Tx, command: Command) -> None:
@@ -174,6 +186,7 @@ def _asked(command: Command) -> _Asked:
         held_at=maybe_to_micros(command.held_at),
         brought_at=maybe_to_micros(command.brought_at),
         left=command.left,
+        terminal=command.terminal,
     )
 
 
@@ -196,6 +209,7 @@ def _command(row: Row) -> Command:
         held_at=maybe_from_micros(asked.held_at),
         brought_at=maybe_from_micros(asked.brought_at),
         left=asked.left,
+        terminal=asked.terminal,
         created_at=from_micros(created_at),
         stop_asked=bool(stop_asked),
         ended_at=maybe_from_micros(ended_at),

@@ -28,6 +28,8 @@ from paddlecloud.server.settings import Http
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from paddlecloud.server.http.tunnel_join import TunnelEnd
+
 log = logging.getLogger(__name__)
 
 MAX_HEAD = 64 * 1024
@@ -69,8 +71,9 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
-        if self.scope["method"] == "PUT" or self.scope["path"].endswith("/logs"):
-            # For `body_reader` and for `push`; weak, to avoid a reference cycle.
+        wanted = self.scope["method"] == "PUT" or self.scope["path"].endswith("/logs")
+        if wanted or self.parser.should_upgrade():
+            # For `body_reader`, `push` and `hand_over`; weak, to avoid a reference cycle.
             self.scope["extensions"] = {_BEHIND: weakref.ref(self)}  # type: ignore[dict-item]
         if len(self.pipeline) > MAX_PIPELINED:
             self.transport.abort()
@@ -93,6 +96,16 @@ class Connection(HttpToolsProtocol):
             return False
         transport.write(chunk)
         return True
+
+    def hand_over(self, end: TunnelEnd, head: bytes) -> None:
+        """Leave HTTP with the head of a response: from now on the connection is `end`'s."""
+        if self.cycle is not None:
+            self.cycle.response_started = self.cycle.response_complete = True
+        if self.transport.is_closing():
+            return
+        self.connections.discard(self)
+        self.transport.write(head)
+        end.take(self.transport, self.connections)
 
     def _in_body(self) -> bool:
         return self.cycle is not None and self.cycle.scope is self.scope and self.cycle.more_body

@@ -71,11 +71,13 @@ class Route:
     """HTTP status of success."""
     long: bool = False
     """A plain route that may wait long for a disk: it gets a thread from another pool."""
+    acts: bool = False
+    """A GET that may change something: a WebSocket to a job."""
 
     @property
     def writes(self) -> bool:
         """Whether it may change anything; tokens with a read-only scope may not call it."""
-        return self.method != "GET"
+        return self.method != "GET" or self.acts
 
 
 class RouteOptions(TypedDict, total=False):
@@ -89,6 +91,7 @@ class RouteOptions(TypedDict, total=False):
     admin: bool
     status: int
     long: bool
+    acts: bool
 
 
 class Router:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
+from paddlecloud.db.tables.exec_commands import Terminal
 from paddlecloud.server.schemas.base import Answer, Epoch, Natural, Request
 from paddlecloud.server.schemas.files import EntryRow
 
@@ -62,6 +63,8 @@ class PollRequest(Request, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     commands: dict[str, bool] = {}
     """Commands that the agent knows; true: it knows that the command has to stop."""
+    tunnels: list[str] = []
+    """Tunnels that the agent got recently."""
 
 
 class RunOrder(Answer, frozen=True, kw_only=True):
@@ -151,6 +154,27 @@ class CommandOrder(Answer, frozen=True, kw_only=True):
     input: int
     """Bytes that wait for its stdin."""
     stop: bool
+    terminal: Terminal | None = None
+    """It gets a pty like this, which a tunnel connects to the client."""
+
+
+class TunnelOrder(Answer, frozen=True, kw_only=True):
+    """A tunnel to open: to a port of a replica, or to the terminal of a command."""
+
+    id: str
+    replica: str
+    port: int
+    """0: to a terminal."""
+    command: str
+    boot: str
+    """The server that waits for the tunnel."""
+    url: str
+    """Its URL for agents; empty: only an agent that polls it can reach it."""
+
+
+class TunnelRefusal(Request, frozen=True, kw_only=True):
+    cause: Literal["closed", "foreign", "over", "failed"]
+    message: str = ""
 
 
 class PollAnswer(Answer, frozen=True, kw_only=True):
@@ -166,6 +190,8 @@ class PollAnswer(Answer, frozen=True, kw_only=True):
     """Where the servers of this database are reached, this one too; empty: it is the only one."""
     commands: list[CommandOrder] = []
     """Commands that the agent does not know, or does not know to be stopping."""
+    tunnels: list[TunnelOrder] = []
+    """Tunnels that it does not know."""
 
 
 class StartedNote(Struct, frozen=True):

@@ -8,7 +8,17 @@ from msgspec import Meta, field
 
 from paddlecloud.server.schemas.base import Answer, Flag, Natural, Request
 
+TerminalSize = Annotated[int, Meta(ge=0, le=10_000)]
 Signed32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+
+
+class TerminalRequest(Request, frozen=True, kw_only=True):
+    """The client's terminal: the command gets one like it."""
+
+    term: Annotated[str, Meta(max_length=100)] = ""
+    """TERM."""
+    rows: TerminalSize
+    columns: TerminalSize
 
 
 class CommandRequest(Request, frozen=True, kw_only=True):
@@ -18,6 +28,8 @@ class CommandRequest(Request, frozen=True, kw_only=True):
     timeout: Annotated[float, Meta(gt=0, le=86_400)] | None = None
     stdin: bytes = b""
     """In base64."""
+    terminal: TerminalRequest | None = None
+    """Without one the command has pipes."""
 
 
 class CommandView(Answer, frozen=True, kw_only=True):
@@ -32,6 +44,22 @@ class CommandView(Answer, frozen=True, kw_only=True):
     cause: str
     """Who ended it: exit, stopped, left, timeout, replica_over, failed; empty while it runs."""
     message: str
+
+
+class TunnelQuery(Request, frozen=True, kw_only=True):
+    port: Annotated[int, Meta(ge=1, le=65_535)]
+    worker: str | None = None
+
+
+class PortForwardQuery(Request, frozen=True, kw_only=True):
+    worker: str | None = None
+
+
+class PortForwardAnswer(Answer, frozen=True, kw_only=True):
+    """Where tunnels of a port forward lead now."""
+
+    job_id: str
+    worker: str
 
 
 class OutputQuery(Request, frozen=True, kw_only=True):

@@ -64,7 +64,8 @@ async def poll(deps: Deps, identity: AgentIdentity, request: PollRequest) -> Pol
                 deadline = min(deadline, 0.0 if urgent else began + IDLE_SECONDS)
             # The agent has to know the other servers before this one fails.
             moved = deps.caches.sent_peers.get(node) not in (None, found.peers)
-            left = 0.0 if found.commands or moved else deadline - time.monotonic()
+            waiting = found.commands or found.tunnels or moved
+            left = 0.0 if waiting else deadline - time.monotonic()
             if found.restart or found.stopping or left <= 0 or deps.hub.closed:
                 deps.caches.sent_peers.put(node, found.peers)
                 return found
@@ -140,6 +141,7 @@ def orders(deps: Deps, node: str, poll: PollRequest) -> PollAnswer:
         stopping=deps.hub.closed and deps.server is None and not joined,
         peers=list(_peers(deps)),
         commands=news,
+        tunnels=deps.tunnels.orders_for(node, poll.tunnels),
     )
 
 

@@ -15,7 +15,7 @@ from datetime import timedelta
 
 from paddlecloud.db.engine.base import Tx
 from paddlecloud.db.tables import attempts, exec_commands
-from paddlecloud.db.tables.exec_commands import Command
+from paddlecloud.db.tables.exec_commands import Command, Terminal
 from paddlecloud.model.errors import Conflict, Invalid, NotFound, TooLarge, TooMany
 from paddlecloud.model.jobs.job import Attempt, Job, Reason, Replica, ReplicaState
 from paddlecloud.server.deps import Deps
@@ -60,6 +60,11 @@ def start(deps: Deps, caller: Caller, job_id: str, request: CommandRequest) -> C
     job = queries.get(deps, caller, job_id)
     _check(request)
     now, name = deps.clock(), secrets.token_hex(16)
+    wanted = request.terminal
+    terminal = None
+    if wanted is not None:
+        term = wanted.term if wanted.term.isascii() and wanted.term.isprintable() else ""
+        terminal = Terminal(term, wanted.rows, wanted.columns)
     deps.db.read(lambda tx: _worker_for(tx, job, request.worker))
     if request.stdin:
         deps.logs.append(f"{root_of(job.owner, job.id)}/{name}.in", 0, request.stdin)
@@ -74,6 +79,7 @@ def start(deps: Deps, caller: Caller, job_id: str, request: CommandRequest) -> C
             argv=tuple(request.argv),
             timeout=request.timeout,
             input=len(request.stdin),
+            terminal=terminal,
             created_at=now,
         )
         exec_commands.insert(tx, command)
@@ -179,6 +185,7 @@ def orders_for(tx: Tx, node: str, known: Mapping[str, bool]) -> list[CommandOrde
             argv=list(one.argv),
             timeout=one.timeout,
             input=one.input,
+            terminal=one.terminal,
             stop=one.stop_asked,
         )
         for one in exec_commands.live_on(tx, node)
@@ -242,14 +249,14 @@ def _check(request: CommandRequest) -> None:
 
 def _worker_for(tx: Tx, job: Job, wanted: str | None) -> Replica:
     """The worker next to which one more command may run."""
-    replica = _worker(current_attempt(tx, job), job, wanted)
+    replica = running_worker(current_attempt(tx, job), job, wanted)
     count = exec_commands.count_live(tx, replica.id)
     if count < MOST_BESIDE:
         return replica
     raise TooMany("exec_many", job_id=job.id, worker=replica.worker, count=count, limit=MOST_BESIDE)
 
 
-def _worker(attempt: Attempt | None, job: Job, wanted: str | None) -> Replica:
+def running_worker(attempt: Attempt | None, job: Job, wanted: str | None) -> Replica:
     """The running worker of that name; by default the first that runs."""
     replicas = attempt.replicas if attempt else ()
     names = [replica.worker for replica in replicas]
