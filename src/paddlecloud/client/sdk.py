@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from paddlecloud.client._job_parameters import JobParameters, SubmitParameters
     from paddlecloud.client.config.resolve import Config
     from paddlecloud.client.exec import Command
-    from paddlecloud.client.port_forward import PortForward
+    from paddlecloud.client._port_forward import PortForward
     from paddlecloud.model.errors import PaddleCloudError
 
     Note = Callable[..., None]
@@ -524,7 +524,7 @@ class Client:
         result names. Connections go through the server and the agent of the worker; `on_error`
         gets the error of one that does not.
         """
-        from paddlecloud.client.port_forward import PortForward, parse_ports  # noqa: PLC0415 - `query_job` forwards nothing
+        from paddlecloud.client._port_forward import PortForward, parse_ports  # noqa: PLC0415 - `query_job` forwards nothing
 
         pairs = parse_ports([ports] if isinstance(ports, int | str) else ports)
         how: dict[str, Any] = {"worker": worker, "address": address, "on_error": on_error}
