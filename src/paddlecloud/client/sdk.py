@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from paddlecloud.client._admin import Admin
     from paddlecloud.client._job_parameters import JobParameters, SubmitParameters
+    from paddlecloud.client._port_forward import PortForward
     from paddlecloud.client.config.resolve import Config
     from paddlecloud.client.exec import Command
-    from paddlecloud.client._port_forward import PortForward
     from paddlecloud.model.errors import PaddleCloudError
 
     Note = Callable[..., None]

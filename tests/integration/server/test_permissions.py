@@ -1,6 +1,6 @@
 """Who may call what: every operation of the OpenAPI document, called as everybody there is.
 
-What is expected comes from the document alone (`x-access`, `x-owned`, the method), so a route that
+What is expected comes from the document alone (`x-access`, `x-owned`, `x-writes`), so a route that
 is added tomorrow is in the matrix without anybody thinking of it; one whose class or whose things
 this file does not know fails. Bodies and parameters are made from the document's schemas.
 """
@@ -91,7 +91,7 @@ class Site:
 
     def _parameter(self, name: str) -> object:
         known = {"replica": self.order["replica"], "fence": self.order["fence"], "offset": 0}
-        return (known | {"upload": "none", "number": 1})[name]
+        return (known | {"upload": "none", "number": 1, "port": 80})[name]
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +139,7 @@ def one_site(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         "name": "train",
         "secret": "wandb",
         "version": "0",
+        "tunnel_id": "none",
     }
     yield Site(world=world, people=people, things=things, order=order)
     world.close()
@@ -158,6 +159,7 @@ def test_exactly_these_routes_need_no_signature() -> None:
 @pytest.mark.parametrize(("method", "path", "operation"), OPERATIONS)
 def test_a_route_says_who_may_call_it(method: str, path: str, operation: dict[str, Any]) -> None:
     assert operation["x-access"] in ACCESS
+    assert operation["x-writes"] or method == "GET"
     assert (operation["security"] == []) == (operation["x-access"] == "open")
     if operation["x-access"] == "user" and "{" in path:
         assert operation["x-owned"] in UNKNOWN, f"{method} {path}: whose is it?"
@@ -171,7 +173,7 @@ def test_a_route_says_who_may_call_it(method: str, path: str, operation: dict[st
 def test_everybody_gets_what_is_theirs(who: str, site: Site) -> None:
     before = site.world.job(site.things["job_id"]).version
     for method, path, operation in OPERATIONS:
-        want = expected(who, method, operation)
+        want = expected(who, operation)
         if want is None and path.endswith(ENDS_THINGS):
             continue  # they would be allowed, and the next one still needs the thing
         reply = site.ask(who, method, path, operation)
@@ -193,7 +195,7 @@ def test_what_is_anothers_is_as_unknown_as_nothing(who: str, site: Site) -> None
     checked = 0
     for method, path, operation in OPERATIONS:
         owned = operation["x-owned"]
-        if owned is None or expected(who, method, operation) != 404:
+        if owned is None or expected(who, operation) != 404:
             continue
         theirs = site.ask(who, method, path, operation)
         none = site.ask_for(site.things | UNKNOWN, who, method, path, operation)
@@ -203,7 +205,7 @@ def test_what_is_anothers_is_as_unknown_as_nothing(who: str, site: Site) -> None
     assert checked >= 5
 
 
-def expected(who: str, method: str, operation: dict[str, Any]) -> int | None:
+def expected(who: str, operation: dict[str, Any]) -> int | None:
     """The status that this person must get; None: they are let in."""
     access = operation["x-access"]
     if access == "open":
@@ -217,7 +219,7 @@ def expected(who: str, method: str, operation: dict[str, Any]) -> int | None:
         return 404 if who == "strange_worker" else None
     if access == "admin" and who not in ("admin", "read_admin"):
         return 403
-    if method != "GET" and who in ("readonly", "read", "read_admin"):
+    if operation["x-writes"] and who in ("readonly", "read", "read_admin"):
         return 403
     if operation["x-owned"] is None or who in ("owner", "read"):
         return None

@@ -62,6 +62,7 @@ def _operation(route: Route) -> dict[str, Any]:
         "tags": [route.access.value],
         "x-access": "admin" if route.admin else route.access.value,
         "x-owned": _owned(route),
+        "x-writes": route.writes,
         "security": _security(route),
         "parameters": _parameters(route),
         "responses": {

@@ -15,7 +15,6 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from paddlecloud.model.errors import Invalid
 from paddlecloud.model.protocol.websocket import (
     CLOSE,
     NO_MASK,
@@ -241,14 +240,10 @@ class _Guard(KeyRecheck):
 
 
 def websocket_key(headers: Mapping[str, str], scope: Scope) -> str:
-    """The key of a request for a WebSocket; Invalid if it is no such request."""
-    key = headers.get("sec-websocket-key", "")
+    """The key of a request for a WebSocket; empty if it is no such request."""
     offered = headers.get("upgrade", "").lower() == "websocket"
-    if not (offered and key and headers.get("sec-websocket-version") == "13"):
-        raise Invalid("tunnel_upgrade_missing")
-    if connection_of(scope) is None:
-        raise Invalid("tunnel_upgrade_missing")
-    return key
+    known = headers.get("sec-websocket-version") == "13" and connection_of(scope) is not None
+    return headers.get("sec-websocket-key", "") if offered and known else ""
 
 
 def is_gone(scope: Scope) -> bool:

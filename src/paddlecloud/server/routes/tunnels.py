@@ -7,6 +7,7 @@ from functools import partial
 from starlette.requests import Request
 from starlette.responses import Response
 
+from paddlecloud.model.errors import Invalid
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.executors import in_thread
 from paddlecloud.server.http.routing import BYTES, Access, Call, Router
@@ -20,7 +21,7 @@ from paddlecloud.server.http.tunnel_join import (
 from paddlecloud.server.schemas.agent import TunnelRefusal
 from paddlecloud.server.schemas.base import Answer
 from paddlecloud.server.schemas.exec import PortForwardAnswer, PortForwardQuery, TunnelQuery
-from paddlecloud.server.services.exec import tunnels
+from paddlecloud.server.services.exec import commands, tunnels
 from paddlecloud.server.services.exec.tunnel_offers import CHANNEL, PendingTunnel
 
 router = Router()
@@ -46,8 +47,11 @@ def worker(deps: Deps, call: Call) -> PortForwardAnswer:
 )
 async def port(deps: Deps, call: Call, request: Request) -> Response:
     key = websocket_key(call.headers, request.scope)
-    query: TunnelQuery = call.query
-    where = (call.path["job_id"], query.worker, query.port)
+    job_id, query = call.path["job_id"], call.query
+    if not key:
+        await in_thread(tunnels.find_worker, deps, call.caller, job_id, query.worker)
+        raise Invalid("tunnel_upgrade_missing")
+    where = (job_id, query.worker, query.port)
     pending = await in_thread(tunnels.offer_port, deps, call.caller, *where)
     return await _joined(deps, pending, key, request)
 
@@ -62,6 +66,9 @@ async def port(deps: Deps, call: Call, request: Request) -> Response:
 async def terminal(deps: Deps, call: Call, request: Request) -> Response:
     key = websocket_key(call.headers, request.scope)
     job_id, command_id = call.path["job_id"], call.path["command_id"]
+    if not key:
+        await in_thread(commands.get, deps, call.caller, job_id, command_id)
+        raise Invalid("tunnel_upgrade_missing")
     pending = await in_thread(tunnels.offer_terminal, deps, call.caller, job_id, command_id)
     return await _joined(deps, pending, key, request)
 
@@ -76,6 +83,8 @@ async def terminal(deps: Deps, call: Call, request: Request) -> Response:
 )
 async def agent_end(deps: Deps, call: Call, request: Request) -> Response:
     key = websocket_key(call.headers, request.scope)
+    if not key:
+        raise Invalid("tunnel_upgrade_missing")
     pending = deps.tunnels.find(call.caller.node, call.path["tunnel_id"])
     end = TunnelEnd()
 
