@@ -276,7 +276,7 @@ def poll(fd: int, what: int, seconds: float) -> bool:
 
 def poll_all(wanted: dict[int, int], seconds: float) -> dict[int, int]:
     """What can be done with these descriptors, of what is wanted, within so many seconds; where
-    one has failed, everything, so that the next call tells how."""
+    one has failed, everything, so that the next call raises the error."""
     if not hasattr(select, "poll"):  # Windows
         reading = [fd for fd, what in wanted.items() if what & READ]
         writing = [fd for fd, what in wanted.items() if what & WRITE]

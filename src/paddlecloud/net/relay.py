@@ -196,7 +196,7 @@ class Relay:
             websocket.beat()
         if websocket.ended:
             self._receives = False
-        elif self._can_receive and now - websocket.heard_at > SILENCE:
+        elif self._can_receive and now - websocket.received_at > SILENCE:
             websocket.ended = True
         if not self._receives and not self._incoming and not self._finished:
             self._finished = True

@@ -97,7 +97,7 @@ class WebSocket:
         self.ended = False
         """No further message comes: the other end closed it, or the connection broke."""
         self.ended_in_order = False
-        self.sent_at = self.heard_at = monotonic()
+        self.sent_at = self.received_at = monotonic()
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -154,7 +154,7 @@ class WebSocket:
             if not data:
                 self.ended = True
                 break
-            self.heard_at = monotonic()
+            self.received_at = monotonic()
             blocks.append(data)
             size += len(data)
             if len(data) < _BLOCK and not hasattr(self._socket, "pending"):

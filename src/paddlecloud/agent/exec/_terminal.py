@@ -14,7 +14,7 @@ _MOST = 10_000
 
 class Terminal:
     """One pty. The tunnel closes the master, which hangs up what runs in it; the slave stays open
-    until the command is over, so that its name means no other pty meanwhile."""
+    until the command is over, so that its name means no other pty before that."""
 
     def __init__(self, rows: int, columns: int) -> None:
         self.master, self._slave = os.openpty()

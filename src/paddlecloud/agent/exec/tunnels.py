@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from paddlecloud.net.http1 import Response
 
 #: Seconds in which an order may come again: until the server gives the offer up, and some more.
-_REMEMBERED = 60.0
+_KNOWN_SECONDS = 60.0
 _CONNECT_SECONDS = 5.0
 _SERVER_SECONDS = 10.0
 #: Seconds to wait for the order of the command whose terminal is wanted.
@@ -63,7 +63,7 @@ class Tunnels:
 
     def known(self) -> list[str]:
         """The tunnels of recent orders."""
-        since = time.monotonic() - _REMEMBERED
+        since = time.monotonic() - _KNOWN_SECONDS
         self._known = {key: at for key, at in self._known.items() if at > since}
         return list(self._known)
 

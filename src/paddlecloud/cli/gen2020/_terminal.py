@@ -1,6 +1,6 @@
 """`exec -it`: connects the terminal of this process with that of a command beside a worker.
 
-The local terminal is in raw mode meanwhile, so that every key, Ctrl-C too, goes to the command. It
+The local terminal is in raw mode until then, so that every key, Ctrl-C too, goes to the command. It
 is restored however this ends, also by a signal.
 """
 

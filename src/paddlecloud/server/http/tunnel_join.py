@@ -50,7 +50,7 @@ class TunnelEnd(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.peer: TunnelEnd | None = None
         self.on_lost: Callable[[], object] = lambda: None
-        self.heard_at = 0.0
+        self.received_at = 0.0
         self.paused = True
         self._rest = b""
         self._connections: set[Any] = set()
@@ -66,7 +66,7 @@ class TunnelEnd(asyncio.Protocol):
 
     def join(self, peer: TunnelEnd) -> None:
         self.peer = peer
-        self.heard_at = asyncio.get_running_loop().time()
+        self.received_at = asyncio.get_running_loop().time()
         self.resume()
 
     @property
@@ -81,7 +81,7 @@ class TunnelEnd(asyncio.Protocol):
     def resume(self) -> None:
         if self.transport is not None and self.is_open and self.paused:
             self.paused = False
-            self.heard_at = asyncio.get_running_loop().time()
+            self.received_at = asyncio.get_running_loop().time()
             self.transport.resume_reading()
 
     def write(self, data: bytes) -> None:
@@ -99,7 +99,7 @@ class TunnelEnd(asyncio.Protocol):
         self.close(GOING_AWAY)
 
     def data_received(self, data: bytes) -> None:
-        self.heard_at = asyncio.get_running_loop().time()
+        self.received_at = asyncio.get_running_loop().time()
         if self._rest:
             data = self._rest + data
         passed: list[bytes | bytearray] = []
@@ -206,7 +206,7 @@ class Tunnel:
     def _beat(self) -> None:
         now = asyncio.get_running_loop().time()
         for end in self._ends:
-            if not end.paused and now - end.heard_at > SILENCE:
+            if not end.paused and now - end.received_at > SILENCE:
                 self.close(LOST)
             else:
                 end.write(frame_head(PING, 0))

@@ -1,7 +1,7 @@
 """Tunnels: byte streams between a client and a port of a worker, or a terminal beside it.
 
 The server that a client is connected to offers the tunnel to the agent of the worker: every server
-of the database hears of it by a notification, and the one that the agent polls passes it on. The
+of the database is notified of it, and the one that the agent polls passes it on. The
 agent connects to the port or to the terminal, and then to the server that made the offer, which
 joins the two connections (`server/http/tunnel_join.py`). The server never connects to an agent.
 """
