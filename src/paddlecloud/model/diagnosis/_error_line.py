@@ -25,7 +25,7 @@ _SUMMARY = "Error Message Summary:"
 """In exceptions of PaddlePaddle the message follows below this heading."""
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+|nan|inf)(?:e[-+]?\d+)?%?(?:$|[\s,;|)])"
 _METRIC = rf"(?!\s*(?:rate\b|[:=(]*\s*{_NUMBER}))"
-_LOOKS_WRONG = re.compile(
+_ERROR = re.compile(
     rf"""
     \b\w*(?:[Ee]rror|ERROR|Exception)(?:\[\w+\])?:{_METRIC}\s*\S      # ValueError: x, error: x
     | ^[\W_]*(?i:error|fatal|critical|panic|abort(?:ed)?)\b{_METRIC}  # [ERROR] x, Aborted
@@ -90,6 +90,6 @@ def _with_message(lines: list[str]) -> str:
 def _last_error(lines: tuple[str, ...]) -> str | None:
     for number in range(len(lines) - 1, -1, -1):
         line = lines[number]
-        if _LOOKS_WRONG.search(line) and not _HARMLESS.search(line):
+        if _ERROR.search(line) and not _HARMLESS.search(line):
             return _with_message([line.strip(), *lines[number + 1 :]])
     return None
