@@ -231,14 +231,16 @@ class ScriptedAgent:
         assert len(found) == 1, f"{len(found)} orders {want} for {job_id}"
         return found[0]
 
-    def report(self, *items: Mapping[str, Any], log: bytes = b"") -> Any:
-        """Send these items; `log` holds the bytes of all of them, in their order."""
-        return self.send(*items, log=log).json()
+    def report(self, *items: Mapping[str, Any], log: bytes = b"", clock: int | None = None) -> Any:
+        """Send these items; `log` holds the bytes of all of them, in their order. `clock` is the
+        agent's own, in milliseconds."""
+        return self.send(*items, log=log, clock=clock).json()
 
-    def send(self, *items: Mapping[str, Any], log: bytes = b"") -> Reply:
+    def send(self, *items: Mapping[str, Any], log: bytes = b"", clock: int | None = None) -> Reply:
         """The same, with the answer as it is."""
         self.seq += 1
         note = {"agent": self.name, "boot": self.boot, "seq": self.seq, "items": items}
+        note |= {"clock": clock}
         head = json.dumps(note).encode()
         body = len(head).to_bytes(4, "big") + head + log
         return self.caller.call("POST", "/api/v1/agent/report", body=body)

@@ -51,6 +51,13 @@ def test_notes_are_a_hundredth_of_a_second_apart(logs: LogStore) -> None:
     assert logs.notes(LOG, 330, 100) == notes[330:], "in memory or on disk"
 
 
+def test_bytes_may_have_been_written_long_before_they_come(logs: LogStore) -> None:
+    logs.append(LOG, 0, b"one\ntwo\nthr", 100, [(50, 0), (60, 4), (170, 8)])
+    assert logs.notes(LOG, 0, 10) == [(50, 0), (60, 4), (100, 8)], "but not later"
+    logs.append(LOG, 8, b"three\nfour\n", 110, [(101, 8), (102, 10), (105, 14), (109, 99)])
+    assert logs.notes(LOG, 3, 10) == [(102, 11), (105, 14)], "and what is stored stays"
+
+
 def test_an_index_stays_small_beside_its_log(logs: LogStore) -> None:
     for number in range(6000):
         grow(logs, (100 + number / 50, b"x\n"))

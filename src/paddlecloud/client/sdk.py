@@ -471,8 +471,8 @@ class Client:
         from the newest one on. A broken connection is taken up again at the byte where it broke.
         `tail` counts lines of each worker; `since` is a span ("10m") or a time, of this machine's
         zone if it names none; `failed` gives the worker that failed first; `grep` only lines that
-        match a regular expression; `timestamps` puts the local time at which a line reached the
-        server before it.
+        match a regular expression; `timestamps` puts the local time at which a line was written
+        before it.
         """
         from paddlecloud.client import _follow as client_follow  # noqa: PLC0415 - `query_job` follows nothing
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import time
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 import pytest
 
-from tests.integration.cli.person import Person
+from tests.integration.cli.person import Person, until
 
 #: The second fails when the first has said all: nobody stops it before.
 GANG = (
@@ -105,6 +106,30 @@ def test_the_log_of_an_ended_gang_is_in_the_order_of_time(shared: Person) -> Non
     assert shared.types("logs", job_id).out == want
     shared.types("server", "stop")
     assert shared.types("logs", job_id).out == want, "its times outlive the server"
+
+
+@pytest.mark.slow
+def test_lines_keep_their_times_while_the_server_is_away(shared: Person) -> None:
+    source, meeting = shared.here / "away", shared.here / "rendezvous"
+    source.mkdir()
+    meeting.mkdir()
+    (source / "turns.py").write_text(TURNS.replace("0.25", "0.05"))
+    waits = 'until [ -e "$SHARED/go" ]; do sleep 0.02; done; exec python3 turns.py'
+    done = shared.types(
+        *("submit_job", f"--files={source}", f"--start_cmd={waits}", "--job_type=cpu"),
+        *("--instance_count=2", "--distribute_job_type=NCCL2", f"--env=SHARED={meeting}"),
+    )
+    job_id = done.out.removeprefix("job_id: ").strip()
+    shared.waits_for(job_id, "running")
+    assert shared.types("server", "stop").err == "stopped; running jobs continue\n"
+    (meeting / "go").touch()
+    until(lambda: (meeting / "7").exists())
+    assert shared.waits_for(job_id)["job_status"] == "success"
+    lines = shared.types("logs", job_id, "--timestamps").out.splitlines()
+    assert [line.rpartition("turn ")[2] for line in lines] == [str(turn) for turn in range(8)]
+    times = [datetime.fromisoformat(" ".join(line.split()[1:3])) for line in lines]
+    apart = [later - before for before, later in pairwise(times)]
+    assert all(gap >= timedelta(seconds=0.04) for gap in apart), apart
 
 
 def test_the_worker_that_failed(shared: Person, gang: str) -> None:

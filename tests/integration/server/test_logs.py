@@ -6,13 +6,14 @@ import json
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from paddlecloud.model.logs.frames import Frames
 from paddlecloud.server.services.files import retention
+from paddlecloud.testing import item
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.world import World, eventually
 
@@ -137,6 +138,28 @@ def test_each_line_with_its_time(gang: tuple[World, str, list[Order]]) -> None:
         world.agent.exit(first, 0, log_size=size + 2)
         later = world.clock().isoformat(timespec="milliseconds")[:-6]
         assert following.result(20).decode() == f"{alone}{later}Z b2\n"
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 3600, -86400])
+def test_lines_are_in_the_order_in_which_they_were_written(
+    gang: tuple[World, str, list[Order]], ahead: int
+) -> None:
+    """The agent was away from the server for ten seconds, and its clock may be wrong."""
+    world, job_id, orders = gang
+    clock = round((world.clock().timestamp() + ahead) * 1000)
+    for name, order in zip("ab", orders, strict=True):
+        late = 10_000 if name == "a" else 7_500
+        times = [(0, clock - late), (3, clock - late + 5_000)]
+        log = {"offset": 0, "length": 6, "times": times}
+        written = f"{name}1\n{name}2\n".encode()
+        world.agent.report(item(order, log=log), log=written, clock=clock)
+    assert world.log(job_id, merge="auto") == (
+        b"[trainer-0] a1\n[trainer-1] b1\n[trainer-0] a2\n[trainer-1] b2\n"
+    )
+    shown = world.log(job_id, worker="trainer-0", times=1).decode()
+    first = datetime.fromisoformat(shown.partition(" ")[0])
+    skipped = timedelta(seconds=10 - (ahead if abs(ahead) < 2 else 0))
+    assert abs(world.clock() - skipped - first) < timedelta(seconds=0.1)
 
 
 def test_merged_workers_are_followed_to_the_end(gang: tuple[World, str, list[Order]]) -> None:

@@ -136,6 +136,7 @@ STACKS = "stacks"
 TOKEN = "token"
 SECRETS = "secrets"
 STDOUT = "stdout.log"
+STDOUT_TIMES = "stdout.times"
 MARKER = "PADDLECLOUD_REPLICA"
 
 CAUSE_EXIT = "exit"

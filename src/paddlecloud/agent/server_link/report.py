@@ -29,9 +29,10 @@ from paddlecloud.agent.outputs.retry_limits import retry_seconds
 from paddlecloud.agent.registry import Stage
 from paddlecloud.agent.replica import notices
 from paddlecloud.agent.replica import notices as replica_notices
-from paddlecloud.agent.replica.records import STDOUT
+from paddlecloud.agent.replica.records import STDOUT, STDOUT_TIMES
 from paddlecloud.agent.server_link.channel import Backoff, is_internal_error
 from paddlecloud.model.errors import PaddleCloudError, Retry, StorageFull, Unauthenticated
+from paddlecloud.model.logs.index_format import SIZE, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -276,6 +277,9 @@ MAX_LOG_BYTES = 4 * 1024 * 1024
 #: Of one replica while others wait, so that a chatty one does not block the rest.
 _SHARE = 1024 * 1024
 MAX_ITEMS = 256
+#: Entries of the time index of a log in one report: of more of them, the last bytes get the time of
+#: the last one.
+MAX_TIMES = 4000
 START_DELAY = 0.008
 LOG_DELAY = 0.015
 #: Seconds until `held` is reported, and until it is reported again.
@@ -371,7 +375,8 @@ def compose(replicas: Iterable[Tracked], *, now: float, most: int = MAX_ITEMS) -
 
 def encode(agent: str, boot: str, sequence: int, batch: Batch) -> bytes:
     """The body of the request: length of the JSON, the JSON, the log bytes of all items."""
-    head = {"agent": agent, "boot": boot, "seq": sequence, "items": batch.items}
+    clock = int(time.time() * 1000)
+    head = {"agent": agent, "boot": boot, "seq": sequence, "items": batch.items, "clock": clock}
     text = json.dumps(head).encode()
     return b"".join((struct.pack(">I", len(text)), text, *batch.logs))
 
@@ -399,6 +404,8 @@ def _add_log(item: dict[str, Any], tracked: Tracked, most: int) -> bytes:
     offset, log, size = _read_log(tracked, most)
     if log or tracked.acked is None:
         item["log"] = {"offset": offset, "length": len(log)}
+    if log:
+        item["log"]["times"] = _written_at(tracked, offset, offset + len(log))
     complete = offset + len(log) == size
     if tracked.acked is None:
         # The response has the size on the server; only an end with the log's size can go along.
@@ -429,6 +436,32 @@ def _read_log(tracked: Tracked, most: int) -> tuple[int, bytes, int]:
         return acked, os.pread(fd, count, acked) if count else b"", size
     finally:
         os.close(fd)
+
+
+def _written_at(tracked: Tracked, begin: int, end: int) -> list[tuple[int, int]]:
+    """When the bytes of the log from `begin` to `end` were written: offsets and milliseconds. Empty
+    where that is not known exactly; then they were written just now, or all at once."""
+    try:
+        fd = os.open(tracked.path(STDOUT_TIMES), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        with suppress(OSError):
+            written = os.stat(tracked.path(STDOUT)).st_mtime  # noqa: PTH116 - see `Tracked.path`
+            return [(begin, int(written * 1000))]
+        return []
+    try:
+        # Bisect for the last entry at or before `begin`.
+        low, high = 0, os.fstat(fd).st_size // SIZE
+        while low < high:
+            middle = (low + high) // 2
+            if unpacked(os.pread(fd, SIZE, middle * SIZE))[0][1] <= begin:
+                low = middle + 1
+            else:
+                high = middle
+        notes = unpacked(os.pread(fd, MAX_TIMES * SIZE, max(0, low - 1) * SIZE))
+    finally:
+        os.close(fd)
+    found = [(max(begin, offset), int(at * 1000)) for at, offset in notes if offset < end]
+    return found if not found or found[0][0] <= begin else [(begin, found[0][1]), *found[1:]]
 
 
 def _exited(tracked: Tracked, size: int) -> dict[str, Any]:

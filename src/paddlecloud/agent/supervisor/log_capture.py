@@ -5,6 +5,9 @@ truncates a file and does nothing to a pipe; and only a process in between can l
 A thread of the supervisor copies, so the log is complete before the exit of the replica is
 recorded.
 
+A time index beside the log (`model.logs.index_format`) has when the bytes were written, so that the
+lines of several workers can be put in order, also after the server was away.
+
 A full disk loses nothing while the replica runs: the bytes are kept and written again later, and
 the replica blocks on its full pipe until there is space or it is ended.
 """
@@ -20,6 +23,7 @@ import time
 from contextlib import suppress
 
 from paddlecloud.messages import LANGUAGES, render
+from paddlecloud.model.logs.index_format import is_due, packed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,14 +61,18 @@ class LogCapture:
     log begins with. Creating one may raise OSError; afterwards nothing does.
     """
 
-    def __init__(self, path: Path, *, limit: int | None, preamble: str = "") -> None:
+    def __init__(
+        self, path: Path, *, limit: int | None, preamble: str = "", times: Path | None = None
+    ) -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         self._log = os.open(path, flags, 0o600)
+        self._size = os.fstat(self._log).st_size
+        self._times = None if times is None else _Times(times)
         self._reader, self.writer = os.pipe()
         # Refused to users who have many pipes; then it stays small.
         with suppress(OSError, AttributeError):
             fcntl.fcntl(self.writer, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-        self._limit = LogLimit(limit=limit, size=os.fstat(self._log).st_size)
+        self._limit = LogLimit(limit=limit, size=self._size)
         self._running = _thread.allocate_lock()
         """Held by the thread for its life."""
         self._copying = _thread.allocate_lock()
@@ -111,6 +119,8 @@ class LogCapture:
         if self._ended:
             os.close(self._log)
             os.close(self._reader)
+            if self._times is not None:
+                self._times.close()
         return self._ended
 
     def _copy(self) -> None:
@@ -138,9 +148,13 @@ class LogCapture:
 
     def _write(self, data: bytes) -> None:
         left = memoryview(data)
+        if left and self._times is not None:
+            self._times.record(self._size)
         while left and not self._closed:
             try:
-                left = left[os.write(self._log, left) :]
+                written = os.write(self._log, left)
+                self._size += written
+                left = left[written:]
             except OSError as error:
                 if error.errno not in _FULL or self._gives_up():
                     self.lost += len(left)
@@ -149,6 +163,38 @@ class LogCapture:
 
     def _gives_up(self) -> bool:
         return self._give_up_at is not None and time.monotonic() >= self._give_up_at
+
+
+class _Times:
+    """The time index of a log. A log that came at once has none: the time of its file is enough."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: int | None = None
+        self._unwritten = b""
+        self._last = 0.0
+        self._entries = 0
+
+    def record(self, size: int) -> None:
+        """Bytes from `size` on are written now. An entry that cannot be written is lost."""
+        now = time.time()
+        if self._entries and not is_due(now - self._last, self._entries, size):
+            return
+        self._unwritten += packed(now, size)
+        self._last = now
+        self._entries += 1
+        if self._entries == 1:
+            return
+        with suppress(OSError):
+            if self._file is None:
+                flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+                self._file = os.open(self._path, flags, 0o600)
+            os.write(self._file, self._unwritten)
+        self._unwritten = b""
+
+    def close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
 
 
 class LogLimit:

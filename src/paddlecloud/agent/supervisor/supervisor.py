@@ -160,7 +160,12 @@ class _Supervisor:
             records.create(root / records.RUN, self._run_record())
             records.reserve(root / records.EXIT)
             limit, preamble = launch.get("log_limit"), launch.get("preamble", "")
-            log = LogCapture(root / records.STDOUT, limit=limit, preamble=preamble)
+            log = LogCapture(
+                root / records.STDOUT,
+                limit=limit,
+                preamble=preamble,
+                times=root / records.STDOUT_TIMES,
+            )
             most = None
             if launch.get("uid") is not None and not self._cgroups.enforces()["pids"]:
                 # Where no control group counts the processes of a replica, those of its user are.

@@ -92,7 +92,7 @@ COMMANDS = (
             ),
             Option(
                 "timestamps", FLAG,
-                ("when each line reached the server", "显示每行到达服务器的时间"),
+                ("when each line was written", "显示每行写出的时间"),
             ),
             Option(
                 "merge", FLAG,

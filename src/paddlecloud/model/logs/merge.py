@@ -2,8 +2,8 @@
 
 The time index has the size of each log at some moments, so lines are in order to about a hundredth
 of a second, and in a large log to a second; within one log they are always in order. A line belongs
-to the moment at which its end arrived and is never split by another's. Memory use is one chunk in
-all and a block of index entries per log, however long the logs are.
+to the moment at which its end was written and is never split by another's. Memory use is one chunk
+in all and a block of index entries per log, however long the logs are.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from paddlecloud.model.logs.time_index import Note, Read
+    from paddlecloud.model.logs.index_format import Note
+    from paddlecloud.model.logs.time_index import Read
 
     #: Some bytes of a log: from an offset on, at most so many; fewer at its end.
     ReadLog = Callable[[int, int], bytes]

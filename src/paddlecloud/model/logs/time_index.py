@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-import struct
 from datetime import datetime, timedelta, tzinfo
 
 from paddlecloud.model.errors import Invalid
+from paddlecloud.model.logs.index_format import EVERY
 from paddlecloud.model.units import is_digits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    Note = tuple[float, int]
+    from paddlecloud.model.logs.index_format import Note
+
     #: Reads entries: number of the first, how many; returns fewer at the end.
     Read = Callable[[int, int], list[Note]]
 
-#: Longest time between two entries of a log that grows, in seconds.
-EVERY = 1.0
-
 #: Entries that are read at once.
 BLOCK = 256
-
-_NOTE = struct.Struct("<dQ")
-
-#: Bytes of one entry.
-SIZE = _NOTE.size
-
-
-def packed(at: float, size: int) -> bytes:
-    return _NOTE.pack(at, size)
-
-
-def unpacked(data: bytes) -> list[Note]:
-    """The complete entries in these bytes."""
-    return list(_NOTE.iter_unpack(data[: len(data) // SIZE * SIZE]))
 
 
 def all_notes(read: Read, block: int = BLOCK) -> Iterator[Note]:

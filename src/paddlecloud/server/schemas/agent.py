@@ -10,6 +10,9 @@ from paddlecloud.db.tables.exec_commands import Terminal
 from paddlecloud.server.schemas.base import Answer, Epoch, Natural, Request
 from paddlecloud.server.schemas.files import EntryRow
 
+MAX_TIMES = 4096
+"""Entries of the time index of a log in one report."""
+
 
 class Capacity(Request, frozen=True, kw_only=True):
     cpu: Annotated[float, Meta(ge=0, le=1e6)]
@@ -202,6 +205,9 @@ class StartedNote(Struct, frozen=True):
 class LogNote(Struct, frozen=True):
     offset: Natural
     length: Natural
+    times: Annotated[list[tuple[Natural, Natural]], Meta(max_length=MAX_TIMES)] = []
+    """Offsets, in order, and when the bytes from there on were written: milliseconds since 1970 by
+    the clock of the agent."""
 
 
 class ExitNote(Struct, frozen=True, kw_only=True):
@@ -264,6 +270,8 @@ class Report(Struct, frozen=True, kw_only=True):
     boot: str
     seq: int
     items: list[ReportItem]
+    clock: Natural | None = None
+    """Milliseconds since 1970, by the clock of the agent, when it was sent."""
 
 
 class Ack(Answer, frozen=True, kw_only=True):

@@ -25,7 +25,7 @@ class LogsQuery(Request, frozen=True, kw_only=True):
     complete: Flag = 0
     """With grep: omit the last line while it is unfinished."""
     times: Flag = 0
-    """The time when a line reached the server before each line."""
+    """Before each line the time when it was written."""
     frames: Flag = 0
     """With merge, grep or times: frames (worker, next offset, length, time) instead of text."""
     at: str | None = None

@@ -1,8 +1,7 @@
 """The time indexes of logs: when each log had which size, in side files beside the logs' tree.
 
 A log holds only the job's own bytes, so the times are in files of their own;
-`model.logs.time_index` has the format. Entries are at least `FINE` apart, and a second apart in an
-index that is large compared to its log. They are collected in memory and written about once a
+`model.logs.index_format` has the format. Entries are collected in memory and written about once a
 second and by `flush`. A missing entry (a crash, a full disk, an old log) only makes the index
 coarser, so failed writes are ignored. A log that came at once gets no side file: the modification
 time of the log is enough.
@@ -18,19 +17,14 @@ from collections import OrderedDict
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from paddlecloud.model.logs.time_index import EVERY, SIZE, packed, unpacked
+from paddlecloud.model.logs.index_format import EVERY, SIZE, is_due, packed, unpacked
 from paddlecloud.stores.directory.safe_open import TIMES, Tree
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from paddlecloud.model.logs.time_index import Note
+    from paddlecloud.model.logs.index_format import Note
 
-FINE = 0.01
-"""Seconds between two entries: agents send the bytes of a log about as often."""
-SMALL = 64 * 1024
-"""Bytes of an index of any log; above that it has at most a byte for `SHARE` bytes of its log."""
-SHARE = 64
 CACHED = 4096
 """Logs whose last entries are cached."""
 
@@ -58,8 +52,8 @@ class LogTimes:
         self._recent: OrderedDict[str, _Recent] = OrderedDict()
 
     def record(self, path: str, at: float, size: int) -> None:
-        """Bytes from `size` on arrived `at` this time. Two calls for one log, or one and `flush`,
-        must not overlap."""
+        """Bytes from `size` on were written `at` this time. Calls of this and of `flush` for one
+        log must not overlap."""
         recent = self._recent.get(path)
         if recent is None:
             recent = _Recent(at)
@@ -68,9 +62,7 @@ class LogTimes:
                 self._write(path, recent)
             self._cache(path, recent)
             return
-        gap = at - recent.last
-        bytes_so_far = (recent.count + len(recent.pending)) * SIZE
-        if gap < FINE or (gap < EVERY and bytes_so_far > SMALL + size // SHARE):
+        if not is_due(at - recent.last, recent.count + len(recent.pending), size):
             return
         with self._lock:
             recent.pending.append((at, size))

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,7 +35,7 @@ from paddlecloud.stores.directory.safe_open import (
 from paddlecloud.stores.logs._log_times import LogTimes
 
 if TYPE_CHECKING:
-    from paddlecloud.model.logs.time_index import Note
+    from paddlecloud.model.logs.index_format import Note
 
 MAX_OPEN = 64
 """Idle files that stay open."""
@@ -55,11 +55,17 @@ class LogStore:
         self._lock = threading.Lock()
 
     def append(
-        self, path: str, offset: int, data: bytes | memoryview, at: float | None = None
+        self,
+        path: str,
+        offset: int,
+        data: bytes | memoryview,
+        at: float | None = None,
+        times: Sequence[Note] = (),
     ) -> int:
         """Store `data` as the bytes from `offset` on; returns the size of the log afterwards.
 
-        `at` is the time (seconds of the epoch) for the index. Bytes that are stored already are
+        `at` is the time (seconds of the epoch) for the index; `times` has earlier ones, each with
+        the offset from which on it applies, in order. Bytes that are stored already are
         skipped. A chunk that would leave a gap is not stored: the sender continues at the returned
         size. StorageFull if it does not fit; then the log contains the part that did.
         """
@@ -69,10 +75,10 @@ class LogStore:
             if file is None or offset > size:
                 return size
             rest = memoryview(data)[size - offset :]
-            if rest and at is not None:
-                self._times.record(path, at, size)
             left = max(0, free_bytes(file.fd)) if rest else 0
             fits = rest[:left]
+            if rest and at is not None:
+                self._record(path, size, size + len(fits), at, times)
             while fits:
                 written = os.pwrite(file.fd, fits, size)
                 size += written
@@ -177,6 +183,13 @@ class LogStore:
     def _file(self, path: str) -> LogFile | None:
         with self._log(path) as log, log.lock:
             return log.open(self._tree, make=False)
+
+    def _record(self, path: str, begin: int, end: int, at: float, times: Sequence[Note]) -> None:
+        """Record when the bytes from `begin` to `end` were written: by `times`, else `at`."""
+        passed = [number for number, (_, offset) in enumerate(times) if offset <= begin]
+        for time, offset in times[passed[-1] if passed else 0 :] or ((at, begin),):
+            if offset < end:
+                self._times.record(path, min(time, at), max(offset, begin))
 
     @contextmanager
     def _log(self, path: str) -> Iterator[_Log]:

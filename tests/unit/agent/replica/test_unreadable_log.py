@@ -86,7 +86,7 @@ def test_it_is_waited_for_and_that_is_told(scene: Scene) -> None:
     assert item["held"]["params"] == {"path": "stdout.log", "reason": "Input/output error"}
     scene.error = None
     item = scene.told_at(1119.0)
-    assert item["log"] == {"offset": 2, "length": 2}
+    assert (item["log"]["offset"], item["log"]["length"]) == (2, 2)
     assert item["exited"]["log_size"] == 4
     assert "said" not in item["exited"]
 

@@ -37,6 +37,7 @@ from paddlecloud.agent.server_link.report import (
 )
 from paddlecloud.agent.supervisor.zygote import Spawner
 from paddlecloud.model.errors import Retry, Unreachable
+from paddlecloud.model.logs.index_format import packed
 
 NOW = 1000.0
 
@@ -177,9 +178,28 @@ def test_a_short_job_takes_one_item(tmp_path: Path) -> None:
         ["exited", "fence", "log", "replica", "started"]
     ]
     item = batch.items[0]
-    assert item["log"] == {"offset": 0, "length": 3}
+    assert (item["log"]["offset"], item["log"]["length"]) == (0, 3)
     assert (item["exited"]["log_size"], item["exited"]["cause"]) == (3, "exit")
     assert batch.logs == [b"hi\n"]
+
+
+def test_a_log_is_sent_with_the_times_at_which_it_was_written(tmp_path: Path) -> None:
+    tracked = a_replica(tmp_path, log=b"one\ntwo\nthree\n")
+    side = tracked.root / "stdout.times"
+    side.write_bytes(b"".join(packed(at, size) for at, size in ((5.0, 0), (6.5, 4), (9.0, 8))))
+    log = compose([tracked], now=NOW).items[0]["log"]
+    assert log == {"offset": 0, "length": 14, "times": [(0, 5000), (4, 6500), (8, 9000)]}
+    tracked.acked, tracked.dirty = 6, True
+    log = compose([tracked], now=NOW + 1).items[0]["log"]
+    assert log["times"] == [(6, 6500), (8, 9000)], "from where the server has it"
+    side.write_bytes(packed(7.0, 8) + b"cut")
+    tracked.dirty = True
+    log = compose([tracked], now=NOW + 2).items[0]["log"]
+    assert log["times"] == [(6, 7000)], "the first entries are lost"
+    side.unlink()
+    os.utime(tracked.root / "stdout.log", (3.0, 3.0))
+    tracked.dirty = True
+    assert compose([tracked], now=NOW + 3).items[0]["log"]["times"] == [(6, 3000)], "all at once"
 
 
 def test_the_end_is_not_told_before_the_last_byte(tmp_path: Path) -> None:
@@ -190,7 +210,8 @@ def test_the_end_is_not_told_before_the_last_byte(tmp_path: Path) -> None:
     assert tracked.dirty
     tracked.acked = MAX_LOG_BYTES
     second = compose([tracked], now=NOW)
-    assert second.items[0]["log"] == {"offset": MAX_LOG_BYTES, "length": 5}
+    log = second.items[0]["log"]
+    assert (log["offset"], log["length"]) == (MAX_LOG_BYTES, 5)
     assert second.items[0]["exited"]["log_size"] == MAX_LOG_BYTES + 5
 
 

@@ -45,6 +45,8 @@ from paddlecloud.server.services.logs import read as logs_read
 
 SMALL_REPORT = 64 * 1024
 """Bytes of logs that the event loop stores by itself; a thread stores more."""
+CLOCKS_DIFFER = 2.0
+"""Seconds; no report takes longer, unless the clocks of agent and server differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +111,7 @@ def store_logs(deps: Deps, node: str, report: Report, log_bytes: memoryview) -> 
         if assigned is None or not is_current(assigned, item.fence, node, ends=ends):
             stale.append(item.replica)
             continue
-        size = _store_log(deps, assigned, item, chunk)
+        size = _store_log(deps, assigned, item, chunk, report.clock)
         if item.usage is not None and not assigned.replica.over:
             uses[item.replica] = item.usage
         if item.held is not None:
@@ -195,17 +197,30 @@ def _known(tx: Tx, deps: Deps, items: Iterable[ReportItem]) -> dict[str, Assigne
     return found
 
 
-def _store_log(deps: Deps, assigned: Assigned, item: ReportItem, chunk: memoryview) -> int:
+def _store_log(
+    deps: Deps, assigned: Assigned, item: ReportItem, chunk: memoryview, clock: int | None
+) -> int:
     if item.log is None:
         return deps.logs.size(_log(deps, assigned))
     with deps.log_moves if _may_be_retried(deps, assigned) else nullcontext():
         now = deps.clock().timestamp()
-        size = deps.logs.append(_log(deps, assigned), item.log.offset, chunk, now)
+        times = _written_at(item.log.times, now, clock)
+        size = deps.logs.append(_log(deps, assigned), item.log.offset, chunk, now, times)
     if chunk:
         number, worker = assigned.attempt.number, assigned.replica.worker
         topic = logs_read.topic(assigned.job.id, number, worker)
         logs_read.grew(deps, topic, item.log.offset, chunk, size)
     return size
+
+
+def _written_at(
+    times: Sequence[tuple[int, int]], now: float, clock: int | None
+) -> list[tuple[float, int]]:
+    """The times of a report in seconds by the clock of this server. A small difference of the two
+    clocks is the time that the report took."""
+    ahead = 0.0 if clock is None else clock / 1000 - now
+    shift = ahead if abs(ahead) > CLOCKS_DIFFER else 0.0
+    return [(at / 1000 - shift, offset) for offset, at in times]
 
 
 def _first_tail(deps: Deps, assigned: Assigned) -> dict[str, bytes]:

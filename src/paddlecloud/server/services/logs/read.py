@@ -29,7 +29,7 @@ from paddlecloud.server.services.logs._grep import Pattern, SearchedSource
 from paddlecloud.stores.logs.log_store import LogFile
 
 if TYPE_CHECKING:
-    from paddlecloud.model.logs.time_index import Note
+    from paddlecloud.model.logs.index_format import Note
 
 LOG_CHUNK = 256 * 1024
 MAX_NEWS = 32 * 1024
