@@ -1,6 +1,6 @@
 """The format of a time index of a log: (time, size) entries, and how far they are apart.
 
-An entry says that the bytes from `size` on were written at `time`. Light: every supervisor has it.
+An entry states that the bytes from `size` on were written at `time`. Light: every supervisor has it.
 """
 
 from __future__ import annotations
