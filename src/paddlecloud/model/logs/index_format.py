@@ -1,6 +1,7 @@
 """The format of a time index of a log: (time, size) entries, and how far they are apart.
 
-An entry states that the bytes from `size` on were written at `time`. Light: every supervisor has it.
+An entry states that the bytes from `size` on were written at `time`. This module is small because
+every supervisor has it in memory.
 """
 
 from __future__ import annotations
