@@ -7,12 +7,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from paddlecloud import __version__
 from paddlecloud.server.services.client_files import packages
+from paddlecloud.server.settings import Settings
 from tests.integration.server.certificates import an_issuer, issue
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.process import ServerProcess
@@ -54,6 +56,13 @@ def test_the_address_is_the_one_that_was_asked_or_the_public_one(make_world: Mak
     assert f"\nserver=http://localhost:{port}\n".encode() in asked
     for host in ("127.0.0.1:$(id)", "localhost:1'2", "localhost:80/x"):
         assert fetch(port, "/install.sh", host)[0] in (401, 404), host
+
+    def with_public_url(settings: Settings) -> Settings:
+        return replace(settings, http=replace(settings.http, public_url="https://cloud.example/"))
+
+    make_world(change=with_public_url)
+    asked = fetch(port, "/install.sh", f"127.0.0.1:{port}")[1]
+    assert b"\nserver=https://cloud.example\n" in asked
 
 
 @pytest.fixture
