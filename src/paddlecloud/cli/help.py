@@ -176,6 +176,8 @@ def explanation(option: Option, lang: str) -> str:
     text = pick(option.help, lang)
     choices = _choices(option, text)
     default = option.default or option.shown_default
+    if isinstance(default, tuple):
+        default = pick(default, lang)
     shown = default not in (None, False, "")
     if lang == "zh":
         required = f"（{_word('required', lang)}）" if option.required else ""

@@ -33,8 +33,8 @@ class Option:
     """One `--name`.
 
     `choices` are enforced here. For a shell, `offers` are likely values, and `completes` is "file",
-    "directory" or "job". `shown_default` is for help only: what the command itself assumes; so is
-    `required`, which the command itself insists on.
+    "directory" or "job". `shown_default`, one text or one for each language, is for help only: what
+    the command itself assumes; so is `required`, which the command itself insists on.
     """
 
     __slots__ = (

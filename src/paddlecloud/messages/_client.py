@@ -13,8 +13,8 @@ CLIENT_TEXTS: dict[str, tuple[str, str]] = {
         "没有命令 {command}，是否想用 {meant}？",
     ),
     "command_unknown": (
-        "unknown command {command}; see paddlecloud --help",
-        "没有命令 {command}，paddlecloud --help 列出全部命令",
+        "unknown command {command}; see paddlecloud help all",
+        "没有命令 {command}，paddlecloud help all 列出全部命令",
     ),
     "command_unknown_in": (
         "unknown command {command}; `paddlecloud {group}` has: {known}",

@@ -209,9 +209,9 @@ OTHERS = (
     usage("help", "sumbit_job", names=("sumbit_job",), advice="did you mean submit_job?"),
     usage("sumbit_job", names=("sumbit_job",), advice="did you mean submit_job?"),
     usage("submit", names=("submit",), advice="did you mean submit_job?"),
-    usage("frobnicate", names=("frobnicate",), advice="paddlecloud --help"),
-    usage("", names=('""',), advice="paddlecloud --help"),
-    usage("--jsno", "list_jobs", names=("--jsno",), advice="paddlecloud --help"),
+    usage("frobnicate", names=("frobnicate",), advice="paddlecloud help all"),
+    usage("", names=('""',), advice="paddlecloud help all"),
+    usage("--jsno", "list_jobs", names=("--jsno",), advice="paddlecloud help all"),
 )  # fmt: skip
 
 CONFIGURATION = tuple(

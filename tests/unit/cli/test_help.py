@@ -89,3 +89,6 @@ def test_help_names_defaults_and_choices() -> None:
     option = next(o for o in loaded("completion").options if o.name == "shell")
     assert cli_help.explanation(option, "en").endswith("; one of bash, zsh, fish, powershell")
     assert cli_help.explanation(option, "zh").endswith("；可选：bash、zsh、fish、powershell")
+    option = next(o for o in loaded("machine join").options if o.name == "name")
+    assert cli_help.explanation(option, "en").endswith(" (default: its host name)")
+    assert cli_help.explanation(option, "zh").endswith("（默认：主机名）")

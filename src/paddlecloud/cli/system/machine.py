@@ -61,7 +61,7 @@ COMMANDS = (
             Option("token", TEXT, ("join token", "加入令牌"), metavar="TOKEN"),
             Option(
                 "name", TEXT, ("name of this machine", "本机名称"),
-                metavar="NAME", shown_default="its host name",
+                metavar="NAME", shown_default=("its host name", "主机名"),
             ),
             Option(
                 "label", LIST, ("label of this machine; again for more", "本机标签，可重复"),
@@ -69,11 +69,12 @@ COMMANDS = (
             ),
             Option(
                 "address", TEXT, ("address for other machines", "其他机器访问本机的地址"),
-                metavar="ADDRESS", shown_default="that of its route to the server",
+                metavar="ADDRESS",
+                shown_default=("that of its route to the server", "到服务器的路由所用的地址"),
             ),
             Option(
                 "gpu", NUMBER, ("GPUs that jobs may use", "任务可用的 GPU 数"),
-                metavar="N", shown_default="all",
+                metavar="N", shown_default=("all", "全部"),
             ),
             Option(
                 "tls_sha256", TEXT,
