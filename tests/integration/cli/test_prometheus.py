@@ -92,7 +92,7 @@ def _config(person: Person, folder: Path) -> Path:
     url = person.types("server", "status", "--json").json["url"]
     text = (DEPLOY / "prometheus.yml").read_text("utf-8")
     for pattern, new in (
-        (r"scrape_interval: \S+", "scrape_interval: 250ms\n  scrape_timeout: 250ms"),
+        (r"scrape_interval: \S+", "scrape_interval: 500ms\n  scrape_timeout: 500ms"),
         (r"scheme: https", "scheme: http"),
         (r"credentials_file: \S+", f"credentials_file: {credentials}"),
         (r"targets: \[.*\]", f'targets: ["{url.removeprefix("http://")}"]'),
