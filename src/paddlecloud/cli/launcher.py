@@ -1,9 +1,9 @@
 """Starts the client from the directory of `paddlecloud_stable.tar.gz`, where it is lib/run.py.
 
-It is started by any Python, so it must also be readable for one that is too old for the client.
+Any Python may start it, so it is written for those too that are too old for the client.
 """
 
-from __future__ import annotations
+# ruff: noqa: I002, UP032
 
 import os
 import sys
@@ -13,8 +13,10 @@ NEEDED = (3, 11)
 if __name__ == "__main__":
     if sys.version_info < NEEDED:
         sys.exit(
-            "paddlecloud needs Python %d.%d or newer, and %s is %d.%d; set PADDLECLOUD_PYTHON to "  # noqa: UP031 - see above
-            "the path of a newer one" % (*NEEDED, sys.executable, *sys.version_info[:2])
+            "paddlecloud needs Python 3.11 or newer, and {} is {}.{}; set PADDLECLOUD_PYTHON to "
+            "the path of a newer one".format(
+                sys.executable, sys.version_info[0], sys.version_info[1]
+            )
         )
     here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib costs 8 ms
     os.environ.setdefault("PADDLECLOUD_INSTALLED", os.path.dirname(here))  # noqa: PTH120 - as above

@@ -74,7 +74,9 @@ def test_an_old_python_is_named(unpacked: Path, tmp_path: Path) -> None:
         [sys.executable, tmp_path / "run.py"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
-    assert done.stderr.startswith(f"paddlecloud needs Python 9.9 or newer, and {sys.executable} is")
+    assert done.stderr.startswith(
+        f"paddlecloud needs Python 3.11 or newer, and {sys.executable} is"
+    )
 
 
 def test_files_are_the_same_each_time_and_differ_by_address_in_the_configuration_only() -> None:
