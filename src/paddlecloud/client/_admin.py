@@ -31,13 +31,33 @@ class Admin:
     def user(self, user_id: str) -> dict[str, Any]:
         return self._transport.get(_user(user_id), schema=response_schemas.USER)
 
-    def create_user(self, user_id: str, **values: Any) -> dict[str, Any]:
-        """Make a user; role, email, plan and lang may be given."""
-        asked = {"user_id": user_id, **values}
+    def create_user(
+        self,
+        user_id: str,
+        *,
+        role: str = "user",
+        email: str | None = None,
+        plan: str | None = None,
+        lang: str | None = None,
+    ) -> dict[str, Any]:
+        """Make a user: `role` is "user", "readonly" or "admin"; without `plan` the default one."""
+        asked = {"user_id": user_id, "role": role, "email": email, "plan": plan, "lang": lang}
         return self._transport.post("/admin/users", asked, schema=response_schemas.USER)
 
-    def set_user(self, user_id: str, **values: Any) -> dict[str, Any]:
-        """Change role, email, plan, lang or disabled."""
+    def set_user(
+        self,
+        user_id: str,
+        *,
+        role: str | None = None,
+        email: str | None = None,
+        plan: str | None = None,
+        lang: str | None = None,
+        disabled: bool | None = None,
+    ) -> dict[str, Any]:
+        """Change a user; what is None stays. An empty `plan` is the default one, an empty `email`
+        none."""
+        asked = {"role": role, "email": email, "plan": plan, "lang": lang, "disabled": disabled}
+        values = {name: value for name, value in asked.items() if value is not None}
         schema = response_schemas.USER
         return self._transport.post(_user(user_id), values, schema=schema, idempotent=True)
 
@@ -67,8 +87,16 @@ class Admin:
         path = f"/admin/tokens/{quote(check_text('ak', ak))}/revoke"
         return self._transport.post(path, {}, schema=response_schemas.TOKEN, idempotent=True)
 
-    def jobs(self, *, limit: int | None = 50, **filters: str | None) -> Rows:
-        """The jobs of all users, newest first; owner, state and name may be given."""
+    def jobs(
+        self,
+        *,
+        owner: str | None = None,
+        state: str | None = None,
+        name: str | None = None,
+        limit: int | None = 50,
+    ) -> Rows:
+        """The jobs of all users, newest first."""
+        filters = {"owner": owner, "state": state, "name": name}
         paged = ("/admin/jobs", "jobs", "before", filters, limit)
         return self._pages(*paged, schema=response_schemas.JOBS)
 

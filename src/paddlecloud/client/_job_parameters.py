@@ -1,4 +1,4 @@
-"""The types of the parameters of a job, for methods that pass them on.
+"""The types of parameters for methods that pass them on: those of a job, and of a quota.
 
 `Client.submit_job` lists the same names one by one, with what each means; a test compares the two
 with the flags of the command line.
@@ -50,3 +50,10 @@ class SubmitParameters(JobParameters, total=False):
 
     snapshot: str | None
     job_file: str | os.PathLike[str] | None
+
+
+class QuotaChange(TypedDict, total=False):
+    """What `set_quota` may change; what is not given stays."""
+
+    plan: str | None
+    limits: Mapping[str, int | float | str | None]

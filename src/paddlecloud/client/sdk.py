@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Any, Never, Unpack
 
     from paddlecloud.client._admin import Admin
-    from paddlecloud.client._job_parameters import JobParameters, SubmitParameters
+    from paddlecloud.client._job_parameters import JobParameters, QuotaChange, SubmitParameters
     from paddlecloud.client._port_forward import PortForward
     from paddlecloud.client.config.resolve import Config
     from paddlecloud.client.exec import Command
@@ -658,11 +658,19 @@ class Client:
         """Which events you are notified of, and how."""
         return self.transport.get("/notifications", schema=response_schemas.NOTIFICATIONS)
 
-    def set_notifications(self, **wanted: Any) -> dict[str, Any]:
-        """Change `events` (a list), `mail` (a bool) or `webhook` (a URL; "" ends it).
+    def set_notifications(
+        self,
+        *,
+        events: Sequence[str] | None = None,
+        mail: bool | None = None,
+        webhook: str | None = None,
+    ) -> dict[str, Any]:
+        """Change `events`, `mail` or `webhook` (a URL; "" ends it); what is None stays.
 
         The answer holds `webhook_secret` when the webhook is new, and never again.
         """
+        asked = {"events": events, "mail": mail, "webhook": webhook}
+        wanted = {name: value for name, value in asked.items() if value is not None}
         schema = response_schemas.NOTIFICATIONS
         return self.transport.post("/notifications", wanted, schema=schema, timeout=60.0)
 
@@ -680,7 +688,7 @@ class Client:
         path = f"{_quota_of(user)}/history"
         return list(self.transport.get(path, {"days": days}, schema=response_schemas.DAYS)["days"])
 
-    def set_quota(self, user: str, **wanted: Any) -> dict[str, Any]:
+    def set_quota(self, user: str, **wanted: Unpack[QuotaChange]) -> dict[str, Any]:
         """Change `plan` (None: the default) or `limits` (a dict) of a user; for admins."""
         schema = response_schemas.QUOTA
         path = _quota_of(check_text("user", user))

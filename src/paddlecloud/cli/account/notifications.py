@@ -20,7 +20,7 @@ def show(args: Args, context: Context) -> int:
 
 
 def choose(args: Args, context: Context) -> int:
-    wanted: dict[str, object] = {}
+    wanted: dict[str, Any] = {}
     if args["events"] is not None:
         wanted["events"] = [word for word in args["events"].replace(",", " ").split() if word]
     for name in ("mail", "webhook"):

@@ -39,7 +39,7 @@ def change(args: Args, context: Context) -> int:
         if not name or not value:
             raise Invalid("quota_limit_form", value=text)
         limits[name] = value
-    wanted: dict[str, object] = {"limits": limits} if limits else {}
+    wanted: dict[str, Any] = {"limits": limits} if limits else {}
     if args["plan"] is not None:
         wanted["plan"] = None if args["plan"] == DEFAULT_PLAN else args["plan"]
     if not wanted:
