@@ -7,6 +7,7 @@ python -m bench cli jobs   those whose name contains a word
 python -m bench queue      100,000 waiting jobs; minutes
 python -m bench load [--seconds 300]   many people at once for that long, then 2,000 ends at once
 python -m bench files      submitting files against cp and a copy loop; minutes
+python -m bench tunnels    port-forward and exec -it against a direct connection
 python -m bench stores     our S3 store against s5cmd and libraries, on a real S3 server; minutes
 """
 
@@ -21,6 +22,7 @@ from bench.files import files
 from bench.replicas import load
 from bench.row import Row
 from bench.stores import stores
+from bench.tunnels import tunnels
 
 
 def main(words: list[str]) -> int:
@@ -47,6 +49,9 @@ def _rows(words: list[str]) -> Iterator[Row]:
         return
     if words[:1] == ["stores"]:
         yield from stores()
+        return
+    if words[:1] == ["tunnels"]:
+        yield from tunnels()
         return
     for measure in measures.ALL:
         name = measure.__name__

@@ -29,11 +29,13 @@ from paddlecloud.model.errors import (
 from paddlecloud.model.protocol.websocket import BINARY, TEXT
 from paddlecloud.net import websocket
 from paddlecloud.net.endpoint import Endpoint, target_of
+from paddlecloud.net.proxy import Proxy
 from paddlecloud.net.websocket import MESSAGE, WebSocket
 from paddlecloud.server.http import tunnel_join
 from paddlecloud.server.services.exec import tunnel_offers, tunnels
 from paddlecloud.testing import SignedCaller
 from tests.integration.server.world import World, eventually
+from tests.proxies import LittleProxy
 
 PORT = 8888
 
@@ -146,6 +148,28 @@ def test_two_ends_are_joined_and_end_together(world: World, job_id: str) -> None
         agent.close()
         assert received(client, lambda _: False) == b"the last bytes"
         assert client.ended_in_order
+
+
+def test_through_a_proxy_it_is_a_tunnel_in_a_tunnel(world: World, job_id: str) -> None:
+    """Plain HTTP too: no proxy passes a WebSocket on in any other way."""
+    with LittleProxy(world.stage.port) as little:
+        host = Endpoint("http://cloud.example.com", world.agent.caller.ak, world.agent.caller.sk)
+        asking = Asking(world, job_id)
+        target = target_of(f"/agent/tunnels/{offer(world)['id']}")
+        proxy = Proxy("127.0.0.1", little.port)
+        response = websocket.connect(host, target, proxy=proxy, timeout=30)
+        assert response.status == 401  # it got there: the server has another name
+        response.close()
+        local = Endpoint(
+            f"http://127.0.0.1:{world.stage.port}", world.agent.caller.ak, world.agent.caller.sk
+        )
+        agent = WebSocket(websocket.connect(local, target, proxy=proxy, timeout=30), local)
+        client = asking.answered()
+        assert isinstance(client, WebSocket)
+        agent.send(b"through")
+        assert received(client, lambda data: len(data) >= 7) == b"through"
+        client.close()
+        agent.close()
 
 
 def test_an_order_names_the_worker_the_port_and_the_server(world: World, job_id: str) -> None:

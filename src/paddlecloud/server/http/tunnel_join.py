@@ -15,6 +15,7 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from paddlecloud.model.errors import PaddleCloudError
 from paddlecloud.model.protocol.websocket import (
     CLOSE,
     NO_MASK,
@@ -164,6 +165,7 @@ class Tunnel:
         self._held = ExitStack()
         self._timer: asyncio.TimerHandle | None = None
         self._check: asyncio.Task[None] | None = None
+        self._stale = False
         self.on_end: Callable[[], object] = lambda: None
 
     def start(self) -> None:
@@ -213,15 +215,20 @@ class Tunnel:
         self._beat_later()
 
     def _key_changed(self) -> None:
+        self._stale = True
         if self._check is None or self._check.done():
             self._check = asyncio.get_running_loop().create_task(self._recheck())
 
     async def _recheck(self) -> None:
         try:
-            for guard in self._guards:
-                await in_thread(guard.check)
+            while self._stale:
+                self._stale = False
+                for guard in self._guards:
+                    await in_thread(guard.check)
         except Cut:
             self.close(NO_RIGHT)
+        except PaddleCloudError:  # the database does not answer: the key may have been revoked
+            self.close(GOING_AWAY)
 
 
 class _Guard(KeyRecheck):
