@@ -25,6 +25,7 @@ _STATES: dict[str, tuple[str, ...]] = {
     "kill_job": _LIVE,
     "kill": _LIVE,
     "exec": ("running",),
+    "port-forward": ("running",),
     "top": ("running",),
     "delete_job": ("failed", "success", "timeout", "schedule timeout", "killed"),
 }
