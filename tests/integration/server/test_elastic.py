@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from paddlecloud.db.tables import attempts
 from paddlecloud.model.jobs.job import Attempt
 from paddlecloud.server.loops.reconcile import Watch
 from tests.integration.server.test_data_tasks import Worker
-from tests.integration.server.world import Stage, World
+from tests.integration.server.world import Stage, World, eventually
 
 
 @pytest.fixture
@@ -87,6 +88,22 @@ def test_it_starts_with_as_many_as_fit_and_grows_when_it_runs(world: World) -> N
     assert len({(env["POD_IP"], env["PADDLE_PORT"]) for env in envs}) == 3
     assert not any("DISTRIBUTE_JOB_TYPE" in env for env in envs)
     assert gang.orders["trainer-2"]["run"]["ports"] != []
+
+
+def test_a_follower_of_its_log_gets_the_lines_of_those_that_join_too(world: World) -> None:
+    gang = Gang(world, min_instance=1, instance_count=1, max_instance=2)
+    world.agent.log(gang.orders["trainer-0"], 0, b"a1\n")
+    with ThreadPoolExecutor(1) as thread:
+        following = thread.submit(world.log, gang.id, merge="auto", follow=1)
+        eventually(lambda: ("log", f"{gang.id}/1/trainer-0") in world.deps.hub._waiters)
+        gang.begin()
+        assert gang.live() == trainers(0, 1)
+        eventually(lambda: ("log", f"{gang.id}/1/trainer-1") in world.deps.hub._waiters)
+        world.agent.log(gang.orders["trainer-1"], 0, b"b1\n")
+        gang.begin()
+        for worker in trainers(0, 1):
+            gang.end(worker, log_size=3)
+        assert following.result(20) == b"[trainer-0] a1\n[trainer-1] b1\n"
 
 
 def test_who_fails_is_replaced_under_a_new_name_and_all_ending_well_is_success(

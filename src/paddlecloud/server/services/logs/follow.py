@@ -146,7 +146,7 @@ async def _frames(
                         yield frames
                     if last:
                         return
-                    if not frames:
+                    if not frames and topics == merged.topics:
                         _check_open(deps)
                         seconds = HOLD_SECONDS if merged.holds else _idle_seconds(deps)
                         flush = not await waiter.wait(seconds)
