@@ -7,6 +7,7 @@ import sys
 from paddlecloud.cli.account_options import show_one, show_rows
 from paddlecloud.cli.parser import TEXT, Command, Option
 from paddlecloud.model.errors import Invalid
+from paddlecloud.model.jobs.param_checks import check_secret_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def _wanted(args: Args, command: str) -> str:
     name: str | None = args["name"]
     if not name:
         raise Invalid("secret_name_missing", command=command)
-    return name
+    return check_secret_name(name)
 
 
 def _typed(context: Context, name: str) -> bytes:
