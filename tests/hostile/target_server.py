@@ -167,6 +167,7 @@ def _fill(site: TargetServer) -> None:
     tasks = ["one", "two"]
     wanted = {"digest": digest(1, 3, tasks), "tasks": tasks}
     site.people["worker"].post(f"/api/v1/jobs/{job_id}/tasks/train", wanted)
+    site.people["alice"].post("/api/v1/secrets", {"name": "wandb", "value": "eA=="})
     asked = {"argv": ["cat"], "stdin": "aGVsbG8="}
     command = site.people["alice"].post(f"/api/v1/jobs/{job_id}/commands", asked)
     site.things = {
@@ -180,6 +181,7 @@ def _fill(site: TargetServer) -> None:
         "area": "output",
         "path": "run.sh",
         "name": "train",
+        "secret": "wandb",
     }
 
 

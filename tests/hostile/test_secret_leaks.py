@@ -8,6 +8,7 @@ an environment, in an answer or in an error.
 
 from __future__ import annotations
 
+import base64
 import http.server
 import json
 import re
@@ -165,6 +166,9 @@ def live(site: TargetServer, birds: Canaries, key: str, smtp: SmtpServer, port: 
     wrong = SignedCaller(host=HOST, port=site.server.port, ak=ann.ak, sk=made["sk"])
     assert wrong.call("GET", "/api/v1/whoami").code == "auth_signature"
     site.people |= {"admin": admin, "ann": ann}
+    value = base64.b64encode(birds.mark("secret of a job").encode()).decode()
+    birds.mark("the same in base64", value)
+    ann.post("/api/v1/secrets", {"name": "canary", "value": value})
     job = submit(ann)
     work = site.home / "agent" / "replicas" / f"{job}.1.trainer-0" / "work"
     log = f"/api/v1/jobs/{job}/logs"
@@ -181,7 +185,8 @@ def submit(caller: SignedCaller) -> str:
     caller.post("/api/v1/blobs", packed(data))
     entry = ["run.sh", "file", len(data), packed(data)[:32].hex(), 0, ""]
     files = caller.post("/api/v1/snapshots", {"entries": [entry]})["id"]
-    body = a_submit({"start_cmd": "sh run.sh", "snapshot": files})
+    secret = {"canary": ""}
+    body = a_submit({"start_cmd": "sh run.sh", "snapshot": files, "secret": secret})
     return str(caller.post("/api/v1/jobs", body)["job"]["job_id"])
 
 
@@ -226,6 +231,11 @@ def person_looks(site: TargetServer, birds: Canaries, top: Path, bucket: dict[st
             done = person.types(*words, PADDLECLOUD_DEBUG=debug)
             birds.see(f"{' '.join(words)} (debug {debug})", done.out + done.err)
     assert "shown" in done.out, done.err
+    typed, again = birds.mark("piped secret"), ("rerun", job, "--start_cmd=true", "--watch_mode=1")
+    for more in (("secret", "set", "piped"), ("secret", "list"), again):
+        done = person.types(*more, stdin=typed, PADDLECLOUD_DEBUG="1")
+        assert done.code == 0, done.err
+        birds.see(f"{' '.join(more)} (debug 1)", done.out + done.err)
     wrong = {"PADDLECLOUD_BOS_AK": "nobody", "PADDLECLOUD_BOS_SK": birds.mark("wrong bos key")}
     done = person.types("submit_job", "--public_bos=0", own, "--start_cmd=x", **wrong)
     assert "rejects the keys" in done.err
