@@ -8,6 +8,7 @@ python -m bench queue      100,000 waiting jobs; minutes
 python -m bench load [--seconds 300]   many people at once for that long, then 2,000 ends at once
 python -m bench files      submitting files against cp and a copy loop; minutes
 python -m bench tunnels    port-forward and exec -it against a direct connection
+python -m bench machines   machines that joined: join, start, a gang over four, 200 idle; minutes
 python -m bench stores     our S3 store against s5cmd and libraries, on a real S3 server; minutes
 """
 
@@ -19,6 +20,7 @@ from collections.abc import Iterator
 
 from bench import measures
 from bench.files import files
+from bench.machines import machines
 from bench.replicas import load
 from bench.row import Row
 from bench.stores import stores
@@ -46,6 +48,9 @@ def _rows(words: list[str]) -> Iterator[Row]:
         return
     if words[:1] == ["files"]:
         yield from files()
+        return
+    if words[:1] == ["machines"]:
+        yield from machines()
         return
     if words[:1] == ["stores"]:
         yield from stores()
