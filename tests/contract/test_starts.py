@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType
@@ -22,10 +22,19 @@ import pytest
 from paddlecloud.backends.base import AgentState, Backend, CanReap, Handle, attempt_name
 from paddlecloud.backends.scripted import Scripted
 from paddlecloud.db.engine.base import Tx
-from paddlecloud.db.tables import attempts, jobs
+from paddlecloud.db.tables import agents, attempts, jobs, machines
+from paddlecloud.db.tables.agents import Agent
+from paddlecloud.db.tables.machines import Machine
 from paddlecloud.db.tables.orders import Want, orders_since
 from paddlecloud.model.errors import ConfigError, Unreachable
-from paddlecloud.model.jobs.job import Attempt, ExitCause, ExitRecord, JobType, ReplicaState
+from paddlecloud.model.jobs.job import (
+    Attempt,
+    ExitCause,
+    ExitRecord,
+    JobType,
+    ReplicaState,
+    Resources,
+)
 from paddlecloud.model.jobs.states import Event, JobState
 from paddlecloud.model.policy.pool import Pool
 from paddlecloud.scheduler.planner import Planner
@@ -159,10 +168,31 @@ def a_server(engine: str, kind: str, folder: Path) -> Iterator[Server]:
             server_key=b"k" * 32,
             boot=secrets.token_hex(8),
         )
+        if kind == "machines":
+            db.write(_joined_machine)
         try:
             yield Server(deps, make)
         finally:
             deps.logs.close()
+
+
+def _joined_machine(tx: Tx) -> None:
+    """A machine that joined and stays in contact."""
+    machines.put(tx, Machine(name="m", pool=POOL, labels={}, joined_at=NOW))
+    has = Resources(cpu=1000, memory=2**40)
+    agents.upsert_agent(
+        tx,
+        Agent(
+            id="m",
+            pool=POOL,
+            boot="b",
+            version="1",
+            host="127.0.0.1",
+            capacity=has,
+            enforces={},
+            seen_at=datetime.now(UTC),
+        ),
+    )
 
 
 PLACES = [(kind, "sqlite") for kind in MAKERS] + [("scripted", each) for each in ENGINES]
