@@ -20,7 +20,7 @@ from paddlecloud.backends.local import LocalSettings
 from paddlecloud.cli import help as cli_help
 from paddlecloud.cli import registry
 from paddlecloud.cli.parser import COMMON, Command, Option
-from paddlecloud.messages import TEXTS
+from paddlecloud.messages.tables import TEXTS
 from paddlecloud.model import errors
 from paddlecloud.model.errors import PaddleCloudError
 from paddlecloud.model.policy.quota import Plan

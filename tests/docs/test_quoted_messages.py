@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.messages import TEXTS
+from paddlecloud.messages.tables import TEXTS
 from tests.docs.pages import DOCS
 
 PAGE = DOCS / "how-to" / "understand-a-failure.md"

@@ -22,7 +22,7 @@ import pytest
 
 import paddlecloud.errors
 from paddlecloud.client.local_server import SERVER_PACKAGES
-from paddlecloud.messages import TEXTS
+from paddlecloud.messages.tables import TEXTS
 from paddlecloud.model import errors
 
 TOP = Path(__file__).resolve().parents[2]

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import paddlecloud
-from paddlecloud.messages import CAUSE, GIVEN, LANGUAGES, MORE, TEXTS, render
+from paddlecloud.messages import CAUSE, GIVEN, LANGUAGES, MORE, render
+from paddlecloud.messages.tables import TEXTS
 
 
 def fields(sentence: str) -> set[str]:

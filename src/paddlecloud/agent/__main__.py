@@ -11,6 +11,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+import paddlecloud.messages.tables  # noqa: F401 - now: an upgrade may replace files later
 from paddlecloud import __version__
 from paddlecloud.agent.supervisor.zygote import Spawner
 from paddlecloud.model.errors import PaddleCloudError

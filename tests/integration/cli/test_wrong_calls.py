@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from paddlecloud.messages import TEXTS
+from paddlecloud.messages.tables import TEXTS
 from tests.integration.cli.person import Done, Person
 from tests.integration.cli.unfit import lay_out
 from tests.integration.cli.wrong_calls import EVERY, FAILED, UNKNOWN_JOB, USAGE, Wrong

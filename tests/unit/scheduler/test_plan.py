@@ -7,7 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from paddlecloud.messages import TEXTS, render
+from paddlecloud.messages import render
+from paddlecloud.messages.tables import TEXTS
 from paddlecloud.model.jobs.job import JobType, Reason, ReplicaGroup, Resources, Role
 from paddlecloud.model.jobs.states import JobState
 from paddlecloud.scheduler.fair_share import weight

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 from paddlecloud.agent.outputs import scan
 from paddlecloud.agent.replica import notices, records
 from paddlecloud.agent.sandbox import workspace
-from paddlecloud.messages import TEXTS, render
+from paddlecloud.messages import render
+from paddlecloud.messages.tables import TEXTS
 from paddlecloud.model.diagnosis.reasons import blames_no_store, caused, together
 from paddlecloud.model.files.layout import shown
 from paddlecloud.model.jobs.job import Reason

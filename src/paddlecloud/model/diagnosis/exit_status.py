@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from paddlecloud.messages import TEXTS
+from paddlecloud.messages.tables import TEXTS
 from paddlecloud.model.diagnosis._error_line import error_line
 from paddlecloud.model.diagnosis.reasons import caused
 from paddlecloud.model.jobs.job import ExitCause, ExitRecord, Reason, Resources

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from paddlecloud.messages import TEXTS, render
+from paddlecloud.messages import render
+from paddlecloud.messages.tables import TEXTS
 from paddlecloud.model.diagnosis.exit_status import diagnose_exit
 from paddlecloud.model.jobs.job import ExitCause, ExitRecord, Reason, Resources
 from tests.unit.model.builders import JOB_ID, ended

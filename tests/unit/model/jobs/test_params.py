@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddlecloud.messages import TEXTS
+from paddlecloud.messages.tables import TEXTS
 from paddlecloud.model.errors import Invalid
 from paddlecloud.model.jobs import param_checks, params
 from paddlecloud.model.jobs.param_checks import check_env
