@@ -177,6 +177,23 @@ def test_a_tab_starts_no_server(
     assert not (tmp_path / "home").exists()
 
 
+def test_zsh_completes_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """bashcompinit calls the function as ksh would, where arrays begin at 0."""
+    program = shutil.which("zsh")
+    if program is None:
+        pytest.skip("zsh is not installed here")
+    assert main(["completion", "zsh"]) == 0
+    asked = "COMP_WORDS=(paddlecloud logs -f a); COMP_CWORD=3; _paddlecloud"
+    script = capsys.readouterr().out + COMPLETE_JOBS
+    script += f"""emulate ksh -c '{asked}; print -- "${{COMPREPLY[@]}}"'\n"""
+    done = subprocess.run(
+        [program, "-f", "-c", "autoload -U compinit && compinit -D -u\n" + script],
+        env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]},
+        capture_output=True, text=True, timeout=30,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("logs:a\n", "")
+
+
 def test_fish_completes_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program = shutil.which("fish")
     if program is None:
