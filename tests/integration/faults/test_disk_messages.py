@@ -32,4 +32,4 @@ def test_a_full_disk_is_named(message: str, tail: bytes, want: str) -> None:
 def test_other_failures_are_not_blamed_on_the_disk() -> None:
     record = ExitRecord(cause=ExitCause.EXIT, exit_code=1)
     reason, _ = diagnose_exit("job-1", "trainer-0", record, Resources(), b"ValueError: wrong\n")
-    assert reason.code == "fail_exit"
+    assert reason.code == "fail_exit_error"
