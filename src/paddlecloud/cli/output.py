@@ -358,6 +358,8 @@ def visible(text: str) -> str:
 def one_line(value: object) -> str:
     """A value as one line: lists with commas, booleans as 0 and 1, line ends as blanks, and letters
     that a terminal obeys escaped."""
+    if isinstance(value, str) and value.isprintable():  # nearly all of them, and there are many
+        return value
     if isinstance(value, list):
         return ",".join(one_line(item) for item in value)
     if isinstance(value, dict):
