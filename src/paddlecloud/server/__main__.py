@@ -61,7 +61,7 @@ log = logging.getLogger("paddlecloud.server")
 SETTINGS_FILE = "settings.json"
 """Of the directory of the server: names the settings file of the last start."""
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
-AGENT_SECONDS = 2.0
+AGENT_SECONDS = 5.0
 """Seconds for an idle agent to end with the server."""
 HOME_EVERY = 20
 """Ticks of uvicorn between two checks of the home."""
