@@ -137,7 +137,7 @@ def parse_ports(words: Sequence[str | int]) -> list[tuple[int, int]]:
             local = remote
         numbers = [int(each) if _is_number(each) else -1 for each in (local, remote)]
         if not (0 <= numbers[0] <= _MOST_PORT and 0 < numbers[1] <= _MOST_PORT):
-            raise Invalid("port_forward_ports", word=word[:50])
+            raise Invalid("port_forward_ports", word=word[:50] or '""')
         pairs.append((numbers[0], numbers[1]))
     return pairs
 

@@ -25,6 +25,10 @@ from paddlecloud.db.tables import attempts, uids
 from paddlecloud.db.tables.orders import Want, set_order
 from paddlecloud.model.jobs.job import ExitCause, JobType
 from paddlecloud.model.policy.pool import Pool
+from paddlecloud.model.protocol.websocket import BINARY
+from paddlecloud.net import websocket
+from paddlecloud.net.endpoint import Endpoint, target_of
+from paddlecloud.net.websocket import WebSocket
 from paddlecloud.server.deps import utc_now
 from paddlecloud.server.http.app import App
 from paddlecloud.server.services.agents import lost_agents, orders
@@ -469,3 +473,45 @@ def test_a_command_beside_a_job_is_its_user_and_sees_its_view(team: Team) -> Non
     assert (other.status, other.code) == (404, "job_unknown")
     alice.post(f"/api/v1/jobs/{job}/kill")
     eventually(lambda: team.world.job(job).final)
+
+
+@able
+def test_a_tunnel_leads_to_ports_of_the_user_and_a_terminal_is_the_user_s(team: Team) -> None:
+    listen = (
+        "exec python3 -c 'import socket, time;"
+        ' s = socket.create_server(("127.0.0.1", 0)); open("port", "w").write('
+        "str(s.getsockname()[1])); time.sleep(60)'"
+    )
+    job, others = team.submit("alice", listen), team.submit("bob", listen)
+    ports = [team.place(one) / "work" / "port" for one in (job, others)]
+    eventually(lambda: all(port.exists() and port.read_text() for port in ports), 30)
+    alice = team.people["alice"]
+    eventually(lambda: team.state(job) == "running", 30)
+    endpoint = Endpoint(f"http://127.0.0.1:{alice.port}", alice.ak, alice.sk)
+
+    def opened(path: str, **query: object) -> tuple[int, str, WebSocket | None]:
+        target = target_of(f"/jobs/{job}/{path}", query)
+        response = websocket.connect(endpoint, target, proxy=None, timeout=30)
+        if response.status == 101:
+            return 101, "", WebSocket(response, endpoint)
+        return response.status, json.loads(response.read())["error"]["code"], None
+
+    status, _, tunnel = opened("tunnel", port=int(ports[0].read_text()))
+    assert status == 101 and tunnel is not None
+    tunnel.close()
+    assert opened("tunnel", port=int(ports[1].read_text()))[:2] == (422, "tunnel_port_foreign")
+    # That of the server itself, too.
+    assert opened("tunnel", port=alice.port)[:2] == (422, "tunnel_port_foreign")
+    terminal = {"term": "vt220", "rows": 7, "columns": 70}
+    script = "id -u; stty size; tty > /dev/tty; echo $TERM"
+    asked = {"argv": ["sh", "-c", script], "terminal": terminal}
+    made = alice.post(f"/api/v1/jobs/{job}/commands", asked)
+    _, code, tunnel = opened(f"commands/{made['id']}/terminal")
+    assert tunnel is not None, code
+    shown = b""
+    while not tunnel.ended:
+        shown += b"".join(data for kind, data in tunnel.receive() if kind == BINARY)
+    tunnel.close()
+    uid, size, name, term = shown.decode().split("\r\n")[:4]
+    assert (int(uid), size, term) == (team.uid("alice"), "7 70", "vt220"), shown
+    assert name.startswith("/dev/pts/")

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from paddlecloud.net.http1 import Response
 
 #: Seconds in which an order may come again: until the server gives the offer up, and some more.
-_KNOWN_SECONDS = 60.0
+_KNOWN_SECONDS = 20.0
 _CONNECT_SECONDS = 5.0
 _SERVER_SECONDS = 10.0
 #: Seconds to wait for the order of the command whose terminal is wanted.
@@ -103,7 +103,10 @@ class Tunnels:
         size = self._commands.wants_terminal(str(order["command"]), _COMMAND_SECONDS)
         if size is None:
             raise Refusal("over")
-        terminal = Terminal(*size)
+        try:
+            terminal = Terminal(*size)
+        except OSError as error:
+            raise Refusal("failed", str(error)) from error
         try:
             tunnel = server.open()
             self._commands.give_terminal(str(order["command"]), terminal)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
 
 from paddlecloud.cli import help as cli_help
+from paddlecloud.cli.gen2020 import _terminal
 from paddlecloud.cli.gen2020.top import cells
 from paddlecloud.cli.parser import parse
 from paddlecloud.cli.registry import load
+from paddlecloud.client._port_forward import parse_ports
+from paddlecloud.model.errors import Invalid, Refused
 
 MIB = 1024 * 1024
 
@@ -76,3 +80,46 @@ def a_row(**changes: Any) -> dict[str, Any]:
 )
 def test_a_line_of_the_table(row: dict[str, Any], want: tuple[str, ...]) -> None:
     assert cells(row)[4:] == want
+
+
+@pytest.mark.parametrize(
+    ("words", "tty", "command"),
+    [
+        (["-it", "J", "--", "bash", "-it"], True, ["bash", "-it"]),
+        (["-ti", "J", "--", "bash"], True, ["bash"]),
+        (["J", "-t", "--", "bash"], True, ["bash"]),
+        (["-i", "J", "bash"], False, ["bash"]),
+    ],
+)
+def test_letters_of_flags_may_be_joined(words: list[str], tty: bool, command: list[str]) -> None:
+    described = load("exec")
+    assert described is not None
+    args = parse(described, words)
+    assert (args["job_id"], args["tty"], args["command"]) == ("J", tty, command)
+    with pytest.raises(Invalid, match="-itx"):
+        parse(described, ["-itx", "J"])
+
+
+def test_windows_has_no_such_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "termios", None)
+    with pytest.raises(Refused, match="not supported on Windows"):
+        _terminal.describe({})
+
+
+@pytest.mark.parametrize(
+    ("words", "pairs"),
+    [
+        (["8888"], [(8888, 8888)]),
+        ([8888, "0:6006"], [(8888, 8888), (0, 6006)]),
+        (["18888:8888"], [(18888, 8888)]),
+    ],
+)
+def test_ports_to_forward(words: list[int | str], pairs: list[tuple[int, int]]) -> None:
+    assert parse_ports(words) == pairs
+
+
+@pytest.mark.parametrize("word", ["", "0", "x", "1:2:3", ":80", "80:", "65536", "-1", "８０"])
+def test_what_is_no_port_is_named(word: str) -> None:
+    with pytest.raises(Invalid) as wrong:
+        parse_ports([word])
+    assert wrong.value.code == "port_forward_ports"
