@@ -147,12 +147,12 @@ COMMANDS = (
         options=(
             JOB_ID,
             Option(
-                "worker", TEXT, ("beside which worker (default: the first that runs)",
+                "worker", TEXT, ("which worker (default: the first that runs)",
                 "在哪个实例上执行（默认第一个运行中的）"),
                 short="w", metavar="NAME",
             ),
             Option(
-                "timeout", NUMBER, ("end it after so many seconds", "超过该秒数后结束命令"),
+                "timeout", NUMBER, ("end the command after N seconds", "超过该秒数后结束命令"),
                 metavar="SECONDS",
             ),
             Option(
@@ -161,16 +161,16 @@ COMMANDS = (
                 short="t",
             ),
             Option(
-                "interactive", FLAG, ("the same as without it; for the habit of typing -it",
+                "interactive", FLAG, ("changes nothing; for the habit of typing -it",
                 "可省略，仅为兼容 -it 的习惯写法"),
                 short="i",
             ),
         ),
         examples=(
-            "paddlecloud exec job-338745e5caa42a1537955e41d6f1ce33 -- ls -l",
-            "paddlecloud exec job-338745e5caa42a1537955e41d6f1ce33 -w trainer-1 -- "
+            "paddlecloud exec last -- ls -l",
+            "paddlecloud exec last -w trainer-1 -- "
             "sh -c 'tail -n 5 $LOCAL_LOG_PATH/*'",
-            "paddlecloud exec -it job-338745e5caa42a1537955e41d6f1ce33 -- bash",
+            "paddlecloud exec -it last -- bash",
         ),
     ),
 )  # fmt: skip

@@ -74,7 +74,7 @@ COMMANDS = (
                 short="w", metavar="NAME",
             ),
             Option(
-                "follow", FLAG, ("go on until the job has ended", "持续输出直到任务结束"),
+                "follow", FLAG, ("keep printing until the job ends", "持续输出直到任务结束"),
                 short="f",
             ),
             Option(
@@ -85,14 +85,14 @@ COMMANDS = (
             Option(
                 "since", TEXT,
                 (
-                    "only what came since then: 10m ago, or at 14:00 or 2026-01-31 14:00",
+                    "only lines since then: 10m (ago), 14:00 or 2026-01-31 14:00",
                     "只显示此后的日志：如 10m（10 分钟前）、14:00、2026-01-31 14:00",
                 ),
                 metavar="TIME",
             ),
             Option(
                 "timestamps", FLAG,
-                ("when each line was written", "显示每行写出的时间"),
+                ("show when each line was written", "显示每行写出的时间"),
             ),
             Option(
                 "merge", FLAG,
@@ -103,7 +103,7 @@ COMMANDS = (
             ),
             Option(
                 "failed", FLAG,
-                ("the worker that failed, where it failed", "查看导致失败的实例的日志"),
+                ("only the worker that failed first", "查看导致失败的实例的日志"),
             ),
             Option(
                 "grep", TEXT,
@@ -115,10 +115,10 @@ COMMANDS = (
             ),
         ),
         examples=(
-            "paddlecloud logs job-338745e5caa42a1537955e41d6f1ce33 -f",
-            "paddlecloud logs job-338745e5caa42a1537955e41d6f1ce33 -n 20 -w trainer-0",
-            "paddlecloud logs job-338745e5caa42a1537955e41d6f1ce33 --timestamps --since 10m",
-            'paddlecloud logs job-338745e5caa42a1537955e41d6f1ce33 --grep "loss: [0-9.]+"',
+            "paddlecloud logs last -f",
+            "paddlecloud logs 338745e5 -n 20 -w trainer-0",
+            "paddlecloud logs last --timestamps --since 10m",
+            'paddlecloud logs last --grep "loss: [0-9.]+"',
         ),
     ),
 )  # fmt: skip

@@ -62,7 +62,7 @@ COMMANDS = (
         options=(
             JOB_ID.but(kind=LIST),
             Option(
-                "worker", TEXT, ("of which worker (default: the first that runs)",
+                "worker", TEXT, ("which worker (default: the first that runs)",
                 "哪个实例（默认第一个运行中的）"),
                 short="w", metavar="NAME",
             ),
@@ -73,7 +73,7 @@ COMMANDS = (
         ),
         examples=(
             "paddlecloud port-forward last 8888",
-            "paddlecloud port-forward job-338745e5caa42a1537955e41d6f1ce33 18888:8888 "
+            "paddlecloud port-forward 338745e5 18888:8888 "
             "--worker=trainer-1",
         ),
     ),
