@@ -17,6 +17,7 @@ from paddlecloud.server.services.placement._allocate import (
     BASE_PORT,
     NotAvailable,
     allocate_replicas,
+    loopback,
 )
 from tests.unit.db.values import ENGINES, an_attempt, opened, waiting
 
@@ -57,7 +58,7 @@ def test_a_gang_on_one_machine_has_addresses_and_ports_of_its_own(db: Database) 
     ports = [port for each in found for port in gang.ports_of(each.role, each.rank, each.port)]
     assert len(set(ports)) == 8
     assert len({each.host for each in found}) == 6
-    assert all(each.host == gang.loopback(each.port) for each in found)
+    assert all(each.host == loopback(each.port) for each in found)
     assert {each.resources for each in found} == {Resources(cpu=0.5)}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.model.jobs.gang import FIRST_PORT, PORTS
+from paddlecloud.server.services.placement._allocate import FIRST_PORT, PORTS
 from tests.integration.gangs.gang_home import GangHome, a_gang_home
 
 #: Nothing else runs beside these: what squats here could take a port from a job of another test.

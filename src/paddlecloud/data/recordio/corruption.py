@@ -1,4 +1,5 @@
-"""Corruption of RecordIO files: `Damage` with location and reason, `DamagedFile`.
+"""Corruption of RecordIO files: `Damage` with location and reason, `DamagedFile`. It is found, and
+skipped, by `_chunk_scan`.
 
 The messages are here and not in `paddlecloud.messages`, because this package can be used alone.
 """

@@ -1,4 +1,7 @@
-"""Idempotency keys: the job that an earlier submit with the same key created."""
+"""Idempotency keys: the job that an earlier submit with the same key created.
+
+What a known key means for a submit is decided in `server/services/jobs/submit`.
+"""
 
 from __future__ import annotations
 

@@ -1,25 +1,19 @@
-"""Allocates CPU shares, ports, addresses and GPUs to the replicas of a gang.
+"""Whether the replicas of a gang fit on machines, what each of them claims, and its ports.
 
-The caller passes the machines and what is in use on them. Ports of one machine are allocated
-round-robin from a cursor, so that a port that may still be closing is not reused at once. They are
-above the range that the system uses for outgoing connections.
+The caller passes the machines. Which ports, addresses and GPUs a replica gets is chosen in
+`server/services/placement/_allocate`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from paddlecloud.model.jobs.job import ReplicaGroup, Resources, Role, with_changes
 from paddlecloud.model.policy.pool import Node
 
-FIRST_PORT = 62001
-LAST_PORT = 65399
-"""62000 is the port of every job with one replica."""
-PORTS = LAST_PORT - FIRST_PORT + 1
 SMALLEST_CLAIM = 0.000001
 _HAIR = 1e-9
 _STEP = 0.97
-_ADDRESSES_A_ROW = 250
 
 
 def claims(
@@ -52,46 +46,9 @@ def fits(groups: Sequence[ReplicaGroup], machines: Sequence[Node]) -> bool:
     return all(_packed(group, left) for group in largest_first)
 
 
-def deal_ports(cursor: int, wanted: Sequence[int], taken: Collection[int]) -> list[int] | None:
-    """The first port of each run of `wanted` lengths, from the cursor on, wrapping around; None if
-    there are not enough free ports.
-
-    A replica needs one port; the first pserver two consecutive ones, its own and gloo's.
-    """
-    found: list[int] = []
-    offset = 0
-    for length in wanted:
-        while True:
-            if offset + length > PORTS:
-                return None
-            run = [FIRST_PORT + (cursor + offset + step) % PORTS for step in range(length)]
-            broken = [i for i, port in enumerate(run) if port in taken or port != run[0] + i]
-            if not broken:
-                break
-            offset += max(1, broken[-1])
-        found.append(run[0])
-        offset += length
-    return found
-
-
 def ports_of(role: Role, rank: int, port: int) -> tuple[int, ...]:
     """Every port that a replica of a gang with this first port may listen on."""
     return (port, port + 1) if role is Role.PSERVER and rank == 0 else (port,)
-
-
-def loopback(port: int) -> str:
-    """A loopback address for each replica of a gang on one machine, derived from its port.
-
-    Paddle's launcher counts the machines of a job by the addresses in the list of endpoints.
-    """
-    row, place = divmod(port - FIRST_PORT, _ADDRESSES_A_ROW)
-    return f"127.0.{row + 2}.{place + 1}"
-
-
-def free_cards(total: int, count: int, held: Collection[int]) -> tuple[int, ...] | None:
-    """The first free GPUs of a machine; None if there are not enough."""
-    free = [card for card in range(total) if card not in held][:count]
-    return tuple(free) if len(free) == count else None
 
 
 def _packed(group: ReplicaGroup, left: list[list[float]]) -> bool:

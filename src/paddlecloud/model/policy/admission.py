@@ -2,7 +2,8 @@
 
 The caller passes the pools and their known machines. The candidate pools are narrowed rule by rule,
 and the first rule that leaves none gives the error. Whether a job can run now is decided by the
-scheduler; a pool without known machines (its agent is still starting) counts as able.
+scheduler; a pool without known machines (its agent is still starting) counts as able. What a user
+has left of a quota is checked in `server/services/accounts/quota`.
 """
 
 from __future__ import annotations

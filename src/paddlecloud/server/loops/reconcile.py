@@ -3,7 +3,7 @@ releases ended attempts.
 
 An agent counts as lost only after this loop itself has observed its silence for long enough: a
 laptop that slept for a night must not lose its jobs. Wall times are counted the same way, whatever
-is done to the clock (`clock_jumps`).
+is done to the clock (`_clock_jumps`).
 """
 
 from __future__ import annotations
@@ -73,13 +73,8 @@ class Watch:
     ) -> None:
         contacts = {agent.id: agent.seen_at for agent in deps.db.read(agent_rows.list_agents)}
         nodes = {replica.node for attempt in live for replica in attempt.replicas}
-        pools = {replica.node: attempt.pool for attempt in live for replica in attempt.replicas}
         silent = self.silences.advance(nodes, contacts, now, passed.total_seconds())
-        for node, seconds in silent.items():
-            own = getattr(deps.backends.get(pools[node]), "lost_after", None)
-            if seconds > (own or deps.settings.running.lost_after).total_seconds():
-                log.warning("no contact with agent %s for %.0f s: replicas lost", node, seconds)
-                lost_agents.mark_lost(deps, node, contacts.get(node))
+        lost_agents.lose_silent(deps, live, silent, contacts)
 
     def _end_overdue(
         self, deps: Deps, placed: Sequence[Job], now: datetime, passed: timedelta

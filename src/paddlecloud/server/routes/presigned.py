@@ -1,4 +1,7 @@
-"""Presigned URLs in buckets: for agents, of their jobs' files; for clients, in their own bucket."""
+"""Presigned URLs in buckets: for agents, of their jobs' files; for clients, in their own bucket.
+
+They are signed in `stores/s3/sigv4`; the bucket verifies them, never this server.
+"""
 
 from __future__ import annotations
 

@@ -6,19 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddlecloud.model.jobs.gang import (
+from paddlecloud.model.jobs.gang import claims, fits, ports_of
+from paddlecloud.model.jobs.job import ReplicaGroup, Resources, Role
+from paddlecloud.model.policy.pool import Node
+from paddlecloud.server.services.placement._allocate import (
     FIRST_PORT,
     LAST_PORT,
     PORTS,
-    claims,
     deal_ports,
-    fits,
-    free_cards,
+    free_gpus,
     loopback,
-    ports_of,
 )
-from paddlecloud.model.jobs.job import ReplicaGroup, Resources, Role
-from paddlecloud.model.policy.pool import Node
 
 GIB = 2**30
 
@@ -162,6 +160,6 @@ def test_every_port_has_an_address_of_its_own() -> None:
 
 
 def test_cards_are_given_from_the_first_free_on() -> None:
-    assert free_cards(4, 2, {0, 2}) == (1, 3)
-    assert free_cards(4, 3, {0, 2}) is None
-    assert free_cards(0, 0, ()) == ()
+    assert free_gpus(4, 2, {0, 2}) == (1, 3)
+    assert free_gpus(4, 3, {0, 2}) is None
+    assert free_gpus(0, 0, ()) == ()

@@ -1,7 +1,12 @@
-"""Marks the replicas of an agent as lost, when it has been silent for too long."""
+"""Declares agents lost that were silent for too long, and their replicas with them.
+
+How long each was silent is counted by `server/loops/reconcile`.
+"""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
@@ -14,6 +19,24 @@ from paddlecloud.server.deps import Deps
 from paddlecloud.server.services.agents.reports import last_bytes
 from paddlecloud.server.services.jobs.settle import current_attempt, settle
 from paddlecloud.server.services.placement import release
+
+log = logging.getLogger(__name__)
+
+
+def lose_silent(
+    deps: Deps,
+    live: Sequence[Attempt],
+    silent: Mapping[str, float],
+    contacts: Mapping[str, datetime],
+) -> None:
+    """Lose what runs on the nodes whose agents are `silent`, in seconds, for longer than their pool
+    allows; `contacts` are their last ones."""
+    pools = {replica.node: attempt.pool for attempt in live for replica in attempt.replicas}
+    for node, seconds in silent.items():
+        own = getattr(deps.backends.get(pools[node]), "lost_after", None)
+        if seconds > (own or deps.settings.running.lost_after).total_seconds():
+            log.warning("no contact with agent %s for %.0f s: replicas lost", node, seconds)
+            mark_lost(deps, node, contacts.get(node))
 
 
 def mark_lost(deps: Deps, node: str, seen_at: datetime | None = None) -> None:
