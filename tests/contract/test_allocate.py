@@ -13,6 +13,7 @@ from paddlecloud.db.tables import attempts
 from paddlecloud.model.jobs import gang
 from paddlecloud.model.jobs.job import Replica, Resources, Role
 from paddlecloud.scheduler.view import Slot
+from paddlecloud.server.services.placement import _allocate
 from paddlecloud.server.services.placement._allocate import (
     BASE_PORT,
     NotAvailable,
@@ -79,7 +80,7 @@ def test_cards_are_exclusive_and_what_is_lacking_is_told(db: Database) -> None:
 def test_a_machine_without_free_ports_is_told(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gang, "PORTS", 6)
+    monkeypatch.setattr(_allocate, "PORTS", 6)
     placed(db, slots(*ONE_MACHINE))
     with pytest.raises(NotAvailable) as lacking:
         placed(db, slots(*ONE_MACHINE))
