@@ -75,10 +75,10 @@ LIVE_TEXTS: dict[str, tuple[str, str]] = {
         "启动命令 {command} 时没有请求终端；请加上 -t 重新运行",
     ),
     "exec_not_running": (
-        "{worker} of {job_id} is not running ({state}); exec needs a running worker, see "
-        "paddlecloud query_job {job_id}",
-        "{job_id} 的 {worker} 未在运行（{state}）；命令只能在运行中的实例上执行，请查看 "
-        "paddlecloud query_job {job_id}",
+        "{worker} of {job_id} is not running ({state}); exec and port-forward need a running "
+        "one, see paddlecloud query_job {job_id}",
+        "{job_id} 的 {worker} 未在运行（{state}）；exec 和 port-forward 只能用于运行中的实例，"
+        "请查看 paddlecloud query_job {job_id}",
     ),
     "exec_output_taken": (
         "the output of command {command} before byte {offset} was already read and is no "
