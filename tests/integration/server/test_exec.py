@@ -94,6 +94,7 @@ def test_a_command_is_heard_of_once_and_its_stop_once_more(world: World) -> None
         "timeout": 5.0,
         "input": 2,
         "stop": False,
+        "terminal": None,
     }
     assert heard(world, {made["id"]: False}) == []
     world.user.post(f"/api/v1/jobs/{job_id}/commands/{made['id']}/stop")
