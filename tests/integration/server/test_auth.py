@@ -59,6 +59,7 @@ class Site:
             "ak": "0" * 32,
             "user_id": "somebody",
             "command_id": "0" * 32,
+            "tunnel_id": "0" * 32,
             "name": "train",
             "secret": "wandb",
             "number": "1",

@@ -253,6 +253,8 @@ def test_what_is_wrong_is_said_before_an_agent_is_asked(world: World, job_id: st
         opened(world, world.user, f"/jobs/{job_id}/tunnel", port=PORT, worker="trainer-7")
     with pytest.raises(Invalid):
         opened(world, world.user, f"/jobs/{job_id}/tunnel", port=65536)
+    with pytest.raises(Invalid, match="needs a port"):
+        opened(world, world.user, f"/jobs/{job_id}/tunnel")
     with pytest.raises(Invalid, match="WebSocket connections only"):
         world.user.get(f"/api/v1/jobs/{job_id}/tunnel", port=PORT)
     assert not world.deps.tunnels._open

@@ -47,7 +47,8 @@ class CommandView(Answer, frozen=True, kw_only=True):
 
 
 class TunnelQuery(Request, frozen=True, kw_only=True):
-    port: Annotated[int, Meta(ge=1, le=65_535)]
+    port: Annotated[int, Meta(ge=0, le=65_535)] = 0
+    """0 is refused, after the job was found."""
     worker: str | None = None
 
 

@@ -45,6 +45,8 @@ def offer_port(
 ) -> PendingTunnel:
     """Offer the agent of a running worker a tunnel to one of its ports."""
     job, replica = find_worker(deps, caller, job_id, wanted)
+    if not port:
+        raise Invalid("port_forward_missing")
     now, key = deps.clock(), (caller.ak, replica.id, port)
     is_new = deps.tunnels.audited.get(now, key) is None
 
