@@ -17,6 +17,7 @@ from typing import Any
 
 import psycopg
 
+from paddlecloud import __version__
 from paddlecloud.model.protocol import bce_auth
 from paddlecloud.server.services.data_tasks import digest
 from paddlecloud.testing import Reply, ScriptedAgent, SignedCaller, exchange
@@ -182,6 +183,8 @@ def _fill(site: TargetServer) -> None:
         "path": "run.sh",
         "name": "train",
         "secret": "wandb",
+        "tunnel_id": "0" * 32,
+        "version": __version__,
     }
 
 

@@ -298,6 +298,7 @@ def test_check_says_what_would_be_used_and_what_works(tmp_path: Path, issuer: Is
         "http": "warning",  # it ends within two weeks
         "names": "warning",
         "key": "ok",
+        "time zone": "ok",
         "database": "ok",
         "store": "ok",
         "mail": "warning",
@@ -356,7 +357,7 @@ def test_a_team_server_on_postgresql_with_mail(
     with SmtpServer(tmp_path / "smtp") as smtp:
         file = server.home / "server.toml"
         file.write_text(
-            f"team = true\nkey = '{'k' * 32}'\n[http]\nport = {free_port()}\n"
+            f"team = true\ntime_zone = 'UTC'\nkey = '{'k' * 32}'\n[http]\nport = {free_port()}\n"
             f"[database]\nurl = '{postgres_url}'\n"
             f"[mail]\nhost = '127.0.0.1'\nport = {smtp.port}\nsecurity = 'none'\n"
             "sender = 'cloud@example.com'\n"
@@ -390,6 +391,7 @@ def test_check_fails_where_the_server_would_and_keeps_secrets(tmp_path: Path) ->
         "settings": "ok",
         "http": "ok",
         "key": "warning",
+        "time zone": "warning",
         "database": "failed",
         "store": "failed",
         "mail": "failed",
