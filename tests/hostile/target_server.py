@@ -174,7 +174,6 @@ def _fill(site: TargetServer) -> None:
     site.things = {
         "job_id": job_id,
         "command_id": command["id"],
-        "tunnel_id": "none",
         "ak": site.people["alice"].ak,
         "user_id": "alice",
         "replica": site.order["replica"],
