@@ -21,7 +21,7 @@ from typing import Any
 
 from bench.home import cli, fresh_home, pss_megabytes, server_facts
 from bench.row import Row
-from paddlecloud.agent._machine import run as run_machine_command
+from paddlecloud.agent._join import run as run_machine_command
 from paddlecloud.agent.config import read_config
 from paddlecloud.agent.context import Context
 from paddlecloud.agent.log import AgentLog

@@ -26,8 +26,8 @@ from heapq import heappop, heappush
 
 from bench.scheduler import NOW, USERS, a_job, a_pool
 from paddlecloud.model.policy.priority import CLASSES, class_name
-from paddlecloud.scheduler.fair_share import weight
 from paddlecloud.scheduler.planner import Planner
+from paddlecloud.scheduler.usage_weight import weight
 from paddlecloud.scheduler.view import Decision, Place, Preempt, Rules, WaitingJob
 
 STEP = 2.0

@@ -94,7 +94,7 @@ def _imports() -> Iterator[str]:
             yield from (name for name in names if name.split(".")[0] in CAPPED)
 
 
-# -- uvicorn: server/http/ (connection_limits, body_reader, _request_parser), server/__main__.py --
+# -- uvicorn: server/http/ (connection_limits, socket_body, _request_parser), server/__main__.py --
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def main(arguments: list[str]) -> int:
         sys.stdout.write(f"paddlecloud agent {__version__}\n")
         return 0
     if arguments[:1] and arguments[0] in ("join", "status", "leave"):
-        from paddlecloud.agent._machine import run as run_machine  # noqa: PLC0415 - it is no agent yet
+        from paddlecloud.agent._join import run as run_machine  # noqa: PLC0415 - it is no agent yet
 
         return run_machine(arguments, dict(os.environ))
     if len(arguments) != 2 or arguments[0] != "--config":

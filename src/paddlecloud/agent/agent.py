@@ -22,13 +22,13 @@ import fcntl
 import gc
 import os
 import signal
-import sys
 import threading
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from paddlecloud import __version__
+from paddlecloud.agent import upgrade
 from paddlecloud.agent.config import read_config
 from paddlecloud.agent.context import Context
 from paddlecloud.agent.exec.commands import Commands
@@ -152,8 +152,7 @@ def run(
     context.stopping.wait()
     agent.finish(_STOP_SECONDS)
     if context.next_program is not None:
-        words = [sys.executable, str(context.next_program), "--config", str(config.path)]
-        os.execv(words[0], words)
+        upgrade.go_on_as(context.next_program, config.path)
     return 0
 
 

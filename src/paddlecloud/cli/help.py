@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paddlecloud.cli import registry
-from paddlecloud.cli._line_breaks import cut, width, wrap
+from paddlecloud.cli._text_width import cut, width, wrap
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

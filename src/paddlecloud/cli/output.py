@@ -247,7 +247,7 @@ class StatusLine:
 
     def _draw(self, text: str) -> None:
         if text or self._shown:
-            from paddlecloud.cli._line_breaks import clip, width  # noqa: PLC0415 - as above
+            from paddlecloud.cli._text_width import clip, width  # noqa: PLC0415 - as above
 
             text = clip(text, self._columns() - 1)
             rest = " " * (width(self._shown) - width(text))
@@ -405,7 +405,7 @@ def size(count: int) -> str:
 
 def _fitted(text: str, columns: int) -> str:
     """A text as a terminal of so many columns shows it."""
-    from paddlecloud.cli._line_breaks import wrap  # noqa: PLC0415 - only for terminals
+    from paddlecloud.cli._text_width import wrap  # noqa: PLC0415 - only for terminals
 
     shown = with_short_ids(text).split("\n")
     return "\n".join(part for line in shown for part in wrap(line, columns))

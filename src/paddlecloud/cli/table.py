@@ -6,7 +6,7 @@ least. Pipes and `--json` have everything, so nothing is lost.
 
 from __future__ import annotations
 
-from paddlecloud.cli._line_breaks import clip, cut, width
+from paddlecloud.cli._text_width import clip, cut, width
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from errno import EACCES, EADDRINUSE
 from paddlecloud.client import response_schemas
 from paddlecloud.client.exec import OPEN_SECONDS
 from paddlecloud.model.errors import Conflict, Invalid, NotFound, PaddleCloudError
-from paddlecloud.net.relay import Relay, SocketEnd
+from paddlecloud.net.tunnel_end import Relay, SocketEnd
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

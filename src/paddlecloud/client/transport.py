@@ -245,7 +245,7 @@ class Transport:
         plain = not endpoint.tls and self.pool.proxies.proxy_for("http", host, port) is None
         if not isinstance(error, Unreachable) or error.code != "server_closed" or not plain:
             return error
-        from paddlecloud.net.tls_probe import explained  # noqa: PLC0415 - 20 ms, after a failure only
+        from paddlecloud.net.tls import explained  # noqa: PLC0415 - 20 ms, after a failure only
 
         return explained(error, host, port)
 

@@ -13,7 +13,7 @@ import socket
 from errno import EADDRNOTAVAIL, EAFNOSUPPORT, EHOSTUNREACH, ENETDOWN, ENETUNREACH, ENOBUFS
 from time import monotonic
 
-from paddlecloud.model.errors import ConfigError, Invalid, Unreachable
+from paddlecloud.model.errors import Invalid, Unreachable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,7 +67,9 @@ def connect(
         raise Unreachable("server_timeout", address=address, seconds=timeout) from error
     except (OSError, UnicodeError) as error:
         if getattr(error, "library", None) or hasattr(error, "verify_code"):
-            raise _tls_error(error, address) from error
+            from paddlecloud.net.tls import tls_error  # noqa: PLC0415 - as in `_secure`
+
+            raise tls_error(error, address) from error
         reason = getattr(error, "strerror", None) or str(error)
         raise Unreachable("server_unreachable", address=address, reason=reason) from error
 
@@ -408,7 +410,9 @@ def _secure(
     """Make the TLS handshake; it has to be complete by the deadline, however the peer drips it."""
     import ssl  # noqa: PLC0415 - 20 ms that only https needs
 
-    context = tls if isinstance(tls, ssl.SSLContext) else _context(tls)
+    from paddlecloud.net.tls import context_for  # noqa: PLC0415 - the same
+
+    context = tls if isinstance(tls, ssl.SSLContext) else context_for(tls)
     again = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
     sock.setblocking(False)
     secured = context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
@@ -426,45 +430,3 @@ def _secure(
         secured.close()
         raise
     return SocketStream(secured, again, address, max(0.0, deadline - monotonic()))
-
-
-def _context(tls: bool | str) -> ssl.SSLContext:
-    """Made once for each set of issuers: reading the system's takes milliseconds."""
-    import ssl  # noqa: PLC0415 - 20 ms that only https needs
-
-    found = _contexts.get(tls)
-    if found is None:
-        try:
-            found = ssl.create_default_context(cafile=tls if isinstance(tls, str) else None)
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise ConfigError("ca_file_unusable", path=tls, reason=reason) from error
-        if isinstance(tls, str):  # it may have the certificate of the server itself
-            found.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        _contexts[tls] = found
-    return found
-
-
-_contexts: dict[bool | str, ssl.SSLContext] = {}
-
-
-def _tls_error(error: BaseException, address: str) -> Unreachable:
-    """What is wrong with the peer's TLS, by what to do about it."""
-    number = getattr(error, "verify_code", None)
-    reason = getattr(error, "verify_message", None) or getattr(error, "reason", None) or str(error)
-    if number in _OUT_OF_DATE:
-        return Unreachable("server_cert_expired", address=address)
-    if number in _OTHER_NAME:
-        return Unreachable("server_cert_name", address=address, reason=reason)
-    if number is not None:
-        return Unreachable("server_cert_issuer", address=address, reason=reason)
-    if reason in _PLAIN:
-        return Unreachable("server_plain", address=address)
-    return Unreachable("server_no_tls", address=address, reason=reason)
-
-
-#: Numbers of OpenSSL: not yet valid, expired; name, address do not match.
-_OUT_OF_DATE = (9, 10)
-_OTHER_NAME = (62, 64)
-#: Reasons of OpenSSL for a response that is not TLS.
-_PLAIN = ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE")

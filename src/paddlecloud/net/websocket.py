@@ -2,7 +2,7 @@
 
 Never blocks: the owner polls `fileno`, calls `receive` when it can be read and `flush` when it can
 be written. Only what a tunnel needs: bytes in binary messages, JSON in text messages, heartbeats.
-The server's side is `server/http/tunnel_join.py`.
+The server's side is `server/http/tunnel_relay.py`.
 """
 
 from __future__ import annotations

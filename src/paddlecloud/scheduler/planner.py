@@ -39,17 +39,7 @@ from paddlecloud.model.jobs.retry_policy import LONGEST_PAUSE
 from paddlecloud.model.jobs.states import JobState
 from paddlecloud.model.policy.priority import aged, rank
 from paddlecloud.model.units import format_duration
-from paddlecloud.scheduler._hold_reasons import (
-    PREEMPTING,
-    is_news,
-    why_held,
-    why_preempted,
-    why_preempting,
-    why_reserved,
-)
-from paddlecloud.scheduler._pool_state import PoolState, Promise, Run, Slots, to_slots
-from paddlecloud.scheduler._preemption import find_victims
-from paddlecloud.scheduler._queue import (
+from paddlecloud.scheduler._fair_queue import (
     Demand,
     DemandKey,
     Entry,
@@ -60,8 +50,18 @@ from paddlecloud.scheduler._queue import (
     first,
     foremost,
 )
-from paddlecloud.scheduler.fair_share import weight
+from paddlecloud.scheduler._hold_reasons import (
+    PREEMPTING,
+    is_news,
+    why_held,
+    why_preempted,
+    why_preempting,
+    why_reserved,
+)
+from paddlecloud.scheduler._pool_state import PoolState, Promise, Run, Slots, to_slots
+from paddlecloud.scheduler._preemption import find_victims
 from paddlecloud.scheduler.quota_reason import over_quota
+from paddlecloud.scheduler.usage_weight import weight
 from paddlecloud.scheduler.view import (
     Allowance,
     Decision,

@@ -73,9 +73,11 @@ def main() -> int:
     home: Path = args.home.resolve()
     settings_file: Path | None = args.settings.resolve() if args.settings else _settings_of(home)
     if args.check:
-        from paddlecloud.server.settings import check  # noqa: PLC0415 - a server that starts has no use for it
+        from paddlecloud.server.settings import check_command  # noqa: PLC0415 - a server that starts has no use for it
 
-        return check.main(home, settings_file, os.environ, as_json=args.json, lang=args.lang)
+        return check_command.main(
+            home, settings_file, os.environ, as_json=args.json, lang=args.lang
+        )
     try:
         if args.verify:
             return _verify(home, settings_file, args)

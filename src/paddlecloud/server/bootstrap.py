@@ -28,7 +28,7 @@ from paddlecloud.server.lost_database import check_restored, database_of, has_tr
 from paddlecloud.server.open_store import open_store
 from paddlecloud.server.services.accounts import embedded_accounts
 from paddlecloud.server.services.admin.pools import refresh, to_pool
-from paddlecloud.server.services.exec import tunnel_offers
+from paddlecloud.server.services.exec import pending_tunnels
 from paddlecloud.server.services.files import storage_usage
 from paddlecloud.server.settings import Settings
 from paddlecloud.stores.directory.filelock import FileLock
@@ -107,7 +107,7 @@ def forward_notification(deps: Deps, channel: str, payload: str) -> None:
         deps.caches.peers.clear()
     if channel in (notification_prefs.CHANNEL, EVERYTHING):
         deps.caches.subscribers.clear()
-    if channel == tunnel_offers.CHANNEL:
+    if channel == pending_tunnels.CHANNEL:
         channel, payload = "agent", deps.tunnels.receive(payload)
     deps.hub.notify(channel, payload)
 

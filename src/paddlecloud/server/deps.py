@@ -24,7 +24,7 @@ from paddlecloud.server.caches import Caches
 from paddlecloud.server.events import Hub
 from paddlecloud.server.http.loop_commit import LoopWriter
 from paddlecloud.server.metrics import Metrics
-from paddlecloud.server.services.exec.tunnel_offers import Tunnels
+from paddlecloud.server.services.exec.pending_tunnels import Tunnels
 from paddlecloud.server.services.transfer.verification import Verifications
 from paddlecloud.server.settings import Settings
 from paddlecloud.stores.base import Store

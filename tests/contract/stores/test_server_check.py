@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from paddlecloud.server.settings import Settings
-from paddlecloud.server.settings.check import Level, check
+from paddlecloud.server.settings.check_command import Level, check
 
 
 def found(home: Path, **changes: Any) -> list[tuple[str, Level]]:

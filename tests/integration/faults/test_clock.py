@@ -11,7 +11,7 @@ from paddlecloud.db.tables import agents, counters, leases
 from paddlecloud.server.http.app import App
 from paddlecloud.server.loops.reconcile import Watch
 from paddlecloud.server.loops.runner import LEASE, Leased
-from paddlecloud.server.services.files import retention
+from paddlecloud.server.services.admin import garbage_collection
 from paddlecloud.testing import exchange
 from tests.integration.server.world import World, eventually
 
@@ -82,7 +82,7 @@ def test_a_spent_nonce_is_known_after_the_clock_was_set_ahead_and_back(
     eventually(lambda: world.count("nonces") > 0)
     world.clock.move(hours=hours)
     seen = world.count("nonces")
-    retention.collect(world.deps)
+    garbage_collection.collect(world.deps)
     while world.count("nonces") <= seen:  # until the server has looked at the nonces in memory
         user.get("/api/v1/whoami")
     world.clock.move(hours=-hours)

@@ -14,7 +14,7 @@ from dataclasses import replace
 import pytest
 
 from paddlecloud.server.http.app import App
-from paddlecloud.server.services.files import retention
+from paddlecloud.server.services.admin import garbage_collection
 from paddlecloud.server.services.transfer.verification import Verifications
 from paddlecloud.stores.base import Stat
 from paddlecloud.stores.memory import MemoryStore
@@ -73,7 +73,7 @@ def test_what_was_joined_and_never_checked_is_never_believed(
         answer = world.user.post("/api/v1/snapshots", {"entries": entries})
         assert answer["missing"] == [digest]
         world.clock.move(days=2)
-        retention.collect(world.deps)
+        garbage_collection.collect(world.deps)
     assert list(store.list("users/someone/")) == []
     assert begun(world, good)[1]["parts"] == []
 
@@ -93,7 +93,7 @@ def test_what_goes_on_at_the_last_moment_is_kept(
         return iter(listed) if "/uploads/" in prefix else real(prefix)
 
     monkeypatch.setattr(store, "list", as_before)
-    retention.collect(world.deps)
+    garbage_collection.collect(world.deps)
     assert store.stat(listed[0].path) is not None
     assert finish(world, digest)
     assert b"".join(store.read(blob(digest))) == data
@@ -105,7 +105,7 @@ def test_a_check_is_not_abandoned_however_long_the_parts_took(world: World) -> N
     world.clock.move(hours=23)
     join_unchecked(world, digest)
     world.clock.move(hours=2)
-    retention.collect(world.deps)
+    garbage_collection.collect(world.deps)
     assert finish(world, digest)
 
 
@@ -116,6 +116,6 @@ def test_a_good_content_outlives_an_upload_of_another_size(
     world.user.post("/api/v1/uploads", {"sha256": digest, "size": SIZE})
     world.user.post("/api/v1/blobs", packed(b"good"))
     world.clock.move(days=2)
-    retention.collect(world.deps)
+    garbage_collection.collect(world.deps)
     assert list(store.list("users/someone/uploads/")) == []
     assert store.stat(blob(digest)) is not None

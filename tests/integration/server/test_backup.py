@@ -24,9 +24,8 @@ from paddlecloud.model.errors import PaddleCloudError, Refused
 from paddlecloud.model.jobs.job import ReplicaState
 from paddlecloud.server import lost_database
 from paddlecloud.server.loops.reconcile import Watch
-from paddlecloud.server.services.admin import _backup_format, backup, restore
+from paddlecloud.server.services.admin import _backup_format, backup, garbage_collection, restore
 from paddlecloud.server.services.admin._backup_format import Progress
-from paddlecloud.server.services.files import retention
 from paddlecloud.server.services.jobs import delete
 from paddlecloud.server.settings import Settings, StoreSettings
 from paddlecloud.testing import NOON
@@ -183,7 +182,7 @@ def test_files_and_rows_fit_whatever_happens_in_between(
         copy_database(place, into, environ)
         world.user.post(f"/api/v1/jobs/{old}/delete")
         world.clock.move(days=1000)
-        retention.collect(world.deps)
+        garbage_collection.collect(world.deps)
         new.append(world.submit(snapshot=world.snapshot({"later.py": b"later"})))
 
     monkeypatch.setattr(backup, "copy_database", while_copied)

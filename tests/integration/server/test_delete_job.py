@@ -6,7 +6,7 @@ import pytest
 
 from paddlecloud.db.tables.users import UserRole
 from paddlecloud.model.errors import Retry
-from paddlecloud.server.services.files import retention
+from paddlecloud.server.services.admin import garbage_collection
 from paddlecloud.server.services.jobs import delete
 from paddlecloud.server.services.transfer.output_uploads import sending_root
 from tests.integration.server.world import World
@@ -97,5 +97,5 @@ def test_what_a_server_of_before_left_of_a_job_goes_later(world: World) -> None:
     kept, left = (f"{sending_root('someone', name)}/record" for name in (job_id, "job-" + "0" * 32))
     for path in (kept, left):
         world.deps.store.write(path, [b"{}"])
-    retention.collect(world.deps)
+    garbage_collection.collect(world.deps)
     assert [stat.path for stat in world.deps.store.list("users/someone/sending/")] == [kept]

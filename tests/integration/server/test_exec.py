@@ -14,9 +14,9 @@ from paddlecloud.db.tables import audit
 from paddlecloud.db.tables.users import UserRole
 from paddlecloud.model.errors import Conflict, Invalid, NotFound, TooLarge, TooMany
 from paddlecloud.server.loops.exec_idle import EVERY, ExecIdle
+from paddlecloud.server.services.admin import garbage_collection
 from paddlecloud.server.services.exec import commands, stream
 from paddlecloud.server.services.exec import output as exec_output
-from paddlecloud.server.services.files import retention
 from paddlecloud.testing import Reply
 from tests.integration.server.world import World
 
@@ -247,7 +247,7 @@ def test_its_files_are_not_listed_and_go_with_the_job(world: World) -> None:
     world.agent.exit(order)
     world.release()
     world.clock.move(seconds=(world.deps.settings.retention.finished_jobs).total_seconds() + 60)
-    retention.collect(world.with_clock(world.clock() + timedelta(seconds=1)))
+    garbage_collection.collect(world.with_clock(world.clock() + timedelta(seconds=1)))
     assert not list(place.glob("*"))
     assert world.count("commands") == 0
 

@@ -22,7 +22,7 @@ from paddlecloud.client.upload import _multipart, blobs, copy_file
 from paddlecloud.client.upload.local_handoff import LocalHandoff
 from paddlecloud.model.errors import Conflict, Invalid, Refused
 from paddlecloud.server.http.app import App
-from paddlecloud.server.services.files import retention
+from paddlecloud.server.services.admin import garbage_collection
 from paddlecloud.stores.directory.safe_open import SCRATCH
 from paddlecloud.stores.directory.store import DirectoryStore
 from paddlecloud.stores.layered import LayeredStore
@@ -263,7 +263,7 @@ def test_a_client_that_is_killed_leaves_nothing_under_a_name(world: World, tmp_p
     (place,) = scratch(world)
     assert [path.name.partition("-")[0] for path in place.iterdir()] == ["part"]
     assert not world.blob(data).exists()
-    retention.collect(world.deps)
+    garbage_collection.collect(world.deps)
     assert scratch(world) == []
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from paddlecloud.model.logs.frames import Frames
-from paddlecloud.server.services.files import retention
+from paddlecloud.server.services.admin import garbage_collection
 from paddlecloud.testing import item
 from tests.integration.server.conftest import MakeWorld
 from tests.integration.server.world import World, eventually
@@ -341,7 +341,7 @@ def test_the_times_of_a_log_go_with_the_job(world: World) -> None:
     times = world.deps.settings.store_dir / ".times"
     assert list(times.rglob("*.log"))
     world.clock.move(days=400)
-    assert retention.collect(world.deps).jobs == 1
+    assert garbage_collection.collect(world.deps).jobs == 1
     assert not list(times.rglob("*.log"))
 
 

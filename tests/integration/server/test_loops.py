@@ -17,7 +17,7 @@ from paddlecloud.server.deps import Deps
 from paddlecloud.server.loops import maintenance, schedule
 from paddlecloud.server.loops.reconcile import Watch
 from paddlecloud.server.loops.runner import Leased, Loop, Runner
-from paddlecloud.server.services.files import retention
+from paddlecloud.server.services.admin import garbage_collection
 from paddlecloud.server.services.placement import release
 from paddlecloud.server.settings import Retention, Settings
 from tests.integration.server.conftest import MakeWorld
@@ -254,7 +254,7 @@ def test_only_what_is_old_is_deleted(make_world: MakeWorld) -> None:
     young, order = world.placed(snapshot=kept_files)
     world.agent.run(order, b"log\n")
     waiting = world.submit(snapshot=kept_files)
-    assert retention.collect(world.deps).jobs == 0
+    assert garbage_collection.collect(world.deps).jobs == 0
     world.clock.move(days=1)
     reply = world.user.call("POST", "/api/v1/admin/gc")
     assert (reply.status, reply.code) == (403, "auth_admin")
@@ -289,9 +289,9 @@ def test_contents_that_never_came_to_a_snapshot_go_too(make_world: MakeWorld) ->
     world = make_world(change=small_retention)
     for caller, data in ((world.user, b"mine"), (world.caller("another"), b"theirs")):
         caller.post("/api/v1/blobs", packed(data))
-    assert retention.collect(world.deps).bytes == 0, "an upload may still be going on"
+    assert garbage_collection.collect(world.deps).bytes == 0, "an upload may still be going on"
     world.clock.move(days=2)
-    assert retention.collect(world.deps).bytes == 10
+    assert garbage_collection.collect(world.deps).bytes == 10
     assert [s.path for s in world.deps.store.list("users/") if "/blobs/" in s.path] == []
 
 
@@ -312,9 +312,9 @@ def test_uploads_get_their_turn_while_files_go_and_what_they_name_stays(
         if len(left) == 1:
             world.snapshot({"a": last})
 
-    monkeypatch.setattr(retention, "HELD", 0.0)
-    monkeypatch.setattr(retention, "_pause", pause)
-    assert retention.collect(world.deps).bytes == 3
+    monkeypatch.setattr(garbage_collection, "HELD", 0.0)
+    monkeypatch.setattr(garbage_collection, "_pause", pause)
+    assert garbage_collection.collect(world.deps).bytes == 3
     assert left == [3, 2, 1]
     assert world.blob(last).read_bytes() == last
 
@@ -352,10 +352,10 @@ def test_files_that_are_wanted_again_are_kept(make_world: MakeWorld) -> None:
     job_id = world.submit(snapshot=named)
     world.deps.db.write(lambda tx: jobs.delete_job(tx, job_id))
     world.clock.move(hours=23)
-    retention.collect(world.deps)
+    garbage_collection.collect(world.deps)
     assert world.count("snapshots") == 3, "these and the one of run.sh"
     world.clock.move(hours=2)
-    retention.collect(world.deps)
+    garbage_collection.collect(world.deps)
     assert world.count("snapshots") == 0
 
 
@@ -363,7 +363,7 @@ def test_a_job_that_cannot_be_deleted_does_not_keep_the_others(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = make_world(change=small_retention)
-    monkeypatch.setattr(retention, "BATCH", 1)
+    monkeypatch.setattr(garbage_collection, "BATCH", 1)
     ids = []
     for _ in range(3):
         job_id, order = world.placed()
@@ -378,7 +378,7 @@ def test_a_job_that_cannot_be_deleted_does_not_keep_the_others(
 
     monkeypatch.setattr(world.deps.store, "delete_tree", delete_tree)
     world.clock.move(days=3)
-    assert retention.collect(world.deps).jobs == 2
+    assert garbage_collection.collect(world.deps).jobs == 2
     assert [row["job_id"] for row in world.user.get("/api/v1/jobs")["jobs"]] == [ids[0]]
 
 
@@ -389,7 +389,7 @@ def test_a_live_job_keeps_everything_however_old_it_is(make_world: MakeWorld) ->
     world.agent.log(order, 0, b"log\n")
     waiting = world.submit()
     world.clock.move(days=400)
-    assert retention.collect(world.deps).jobs == 0
+    assert garbage_collection.collect(world.deps).jobs == 0
     assert world.log(job_id) == b"log\n"
     for job in (job_id, waiting):
         assert world.raw(f"/api/v1/jobs/{job}/files/run.sh").body == b"echo hi\n"

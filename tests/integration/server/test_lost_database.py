@@ -20,7 +20,7 @@ import pytest
 from paddlecloud.backends.local import Local
 from paddlecloud.model.errors import ConfigError, Refused
 from paddlecloud.server.bootstrap import open_deps
-from paddlecloud.server.settings import Settings, check
+from paddlecloud.server.settings import Settings, check_command
 from paddlecloud.server.settings.values import DatabaseSettings, StoreSettings
 from paddlecloud.stores.s3.store import S3Store
 
@@ -277,7 +277,7 @@ def test_a_new_home_of_a_known_database_starts(
 
 
 def codes(settings: Settings) -> list[str]:
-    return [found.code for found in check.check(settings, {}, datetime.now(UTC))]
+    return [found.code for found in check_command.check(settings, {}, datetime.now(UTC))]
 
 
 def test_the_check_of_the_settings_names_it(settings: Settings) -> None:

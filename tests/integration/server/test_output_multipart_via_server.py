@@ -20,7 +20,7 @@ from paddlecloud.agent.server_link import channel
 from paddlecloud.agent.server_link.channel import Body, Channel, Link, PartBody
 from paddlecloud.model.errors import PaddleCloudError, Retry, StaleFence, Unreachable
 from paddlecloud.net.connection_pool import Pool
-from paddlecloud.server.http import body_reader
+from paddlecloud.server.http import socket_body
 from paddlecloud.server.schemas.transfer import JoinRequest
 from paddlecloud.server.services.agents import assignment
 from paddlecloud.server.services.transfer import output_uploads
@@ -326,22 +326,22 @@ def test_holes_take_no_room(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> No
 def test_few_parts_for_a_users_bucket_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     async def have(stack: AsyncExitStack, *users: str) -> None:
         for user in users:
-            await stack.enter_async_context(body_reader.slot(user))
+            await stack.enter_async_context(socket_body.slot(user))
 
     async def crowd() -> list[Retry]:
         told = []
         async with AsyncExitStack() as stack:
-            await have(stack, *["one"] * body_reader._OF_ONE)
-            for more in (["one"], [f"user-{n}" for n in range(body_reader._OF_ALL)]):
+            await have(stack, *["one"] * socket_body._OF_ONE)
+            for more in (["one"], [f"user-{n}" for n in range(socket_body._OF_ALL)]):
                 with pytest.raises(Retry) as caught:
                     await have(stack, *more)
                 told.append(caught.value)
         async with AsyncExitStack() as stack:
-            await have(stack, *["one"] * body_reader._OF_ONE)
+            await have(stack, *["one"] * socket_body._OF_ONE)
         return told
 
-    monkeypatch.setattr(body_reader, "_TURN", 0.01)
+    monkeypatch.setattr(socket_body, "_TURN", 0.01)
     told = asyncio.run(crowd())
     assert [error.code for error in told] == ["store_crowded"] * 2
     limits = [error.params["limit"] for error in told]
-    assert limits == [body_reader._OF_ONE, body_reader._OF_ALL]
+    assert limits == [socket_body._OF_ONE, socket_body._OF_ALL]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from paddlecloud.server.services.files import retention
+from paddlecloud.server.services.admin import garbage_collection
 from paddlecloud.testing import Reply
 from tests.integration.server.world import World
 
@@ -159,7 +159,7 @@ def test_the_list_goes_with_its_job(world: World) -> None:
     assert list(world.deps.store.list(f"users/{owner}/listings/"))
     world.release()
     world.clock.move(days=400)
-    assert retention.collect(world.deps).jobs == 1
+    assert garbage_collection.collect(world.deps).jobs == 1
     assert not list(world.deps.store.list(f"users/{owner}/listings/"))
 
 

@@ -20,12 +20,12 @@ from urllib.parse import urlsplit
 import pytest
 
 from paddlecloud import Client
-from paddlecloud.agent import _machine
-from paddlecloud.agent._machine import Arguments
+from paddlecloud.agent import _join
+from paddlecloud.agent._join import Arguments
 from paddlecloud.agent.config import read_config
 from paddlecloud.agent.server_link.channel import Link
 from paddlecloud.model.errors import Refused, Retry, Unauthenticated, Unreachable
-from paddlecloud.net import _sockets
+from paddlecloud.net import tls as net_tls
 from paddlecloud.net.proxy import Proxies, from_environment, parse_proxy
 from paddlecloud.server.services.notifications import _webhook as webhook
 from paddlecloud.server.services.notifications._webhook import Target
@@ -113,10 +113,10 @@ def test_a_machine_that_joins(tls: tuple[Path, Path, Path], tmp_path: Path) -> N
         tls_sha256=hashlib.sha256(der).hexdigest(),
     )
     with proxy_to(1, tls) as (proxy, url):
-        trusted = _machine._trusted(given, parse_proxy(url, "HTTPS_PROXY"))
+        trusted = _join._trusted(given, parse_proxy(url, "HTTPS_PROXY"))
         assert {*proxy.seen} == {"CONNECT cloud.example:443 HTTP/1.1"}
         with pytest.raises(Refused) as refused:
-            _machine._trusted(replace(given, tls_sha256="0" * 64), parse_proxy(url, ""))
+            _join._trusted(replace(given, tls_sha256="0" * 64), parse_proxy(url, ""))
     assert Path(trusted).read_text() == ssl.DER_cert_to_PEM_cert(der)
     assert refused.value.code == "machine_certificate"
 
@@ -127,7 +127,7 @@ def test_the_bucket(
     port = urlsplit(s3_settings["endpoint"]).port
     assert port is not None
     monkeypatch.setenv("SSL_CERT_FILE", str(tls[0]))
-    monkeypatch.setattr(_sockets, "_contexts", {})
+    monkeypatch.setattr(net_tls, "_contexts", {})
     with proxy_to(port, tls) as (proxy, url):
         place = {"endpoint": "https://s3.example", "proxies": Proxies(https=url)}
         with closing(create("s3", {**s3_settings, **place})) as store:  # type: ignore[type-var]

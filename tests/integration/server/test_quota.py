@@ -17,7 +17,8 @@ from paddlecloud.model.policy.quota import FREE, UNLIMITED, Plan
 from paddlecloud.server.http.app import App
 from paddlecloud.server.loops.reconcile import Watch
 from paddlecloud.server.services.accounts import quota
-from paddlecloud.server.services.files import retention, snapshots, storage_usage
+from paddlecloud.server.services.admin import garbage_collection
+from paddlecloud.server.services.files import snapshots, storage_usage
 from paddlecloud.server.services.transfer.blobs import BlobUpload
 from paddlecloud.server.settings import Settings
 from paddlecloud.testing import ScriptedAgent
@@ -427,7 +428,7 @@ def test_outputs_count_and_are_never_thrown_away(team: MakeTeam) -> None:
     with pytest.raises(Refused, match="more than your plan's 1000 B"):
         world.submit()
     later = world.with_clock(world.clock() + timedelta(days=91))
-    retention.collect(later)
+    garbage_collection.collect(later)
     assert limit(world.user.get("/api/v1/quota"), "storage")[0] == len(b"echo hi\n")
 
 
@@ -435,7 +436,7 @@ def test_the_clean_loop_counts_files_anew(team: MakeTeam) -> None:
     world = team()
     world.snapshot({"a": b"a" * 600})
     world.deps.db.write(lambda tx: usage.add_files(tx, "someone", -593))
-    retention.collect(world.deps)
+    garbage_collection.collect(world.deps)
     assert world.deps.db.read(lambda tx: usage.files_bytes(tx, "someone")) == 600
 
 
@@ -448,7 +449,7 @@ def test_the_clean_loop_counts_outputs_anew(team: MakeTeam) -> None:
     change = "update jobs set output_bytes = 70 where id = ?"
     db.write(lambda tx: tx.execute(change, (job_id,)))
     assert db.read(lambda tx: usage.stored_bytes(tx, "someone")) == files
-    retention.collect(world.deps)
+    garbage_collection.collect(world.deps)
     assert db.read(lambda tx: usage.stored_bytes(tx, "someone")) == files + 70
 
 
@@ -465,7 +466,7 @@ def test_what_is_sent_while_files_are_counted_anew_counts_too(
         delete(path)
 
     monkeypatch.setattr(world.deps.store, "delete", send_meanwhile)
-    retention.collect(later)
+    garbage_collection.collect(later)
     assert world.deps.db.read(lambda tx: usage.files_bytes(tx, "someone")) == 50
 
 

@@ -14,7 +14,7 @@ import pytest
 from paddlecloud.db.engine.base import Database, Tx
 from paddlecloud.db.tables import snapshots
 from paddlecloud.model.files.snapshot import Entry, Snapshot, snapshot_of
-from paddlecloud.server.services.files import retention
+from paddlecloud.server.services.admin import garbage_collection
 from paddlecloud.server.services.files.referenced_blobs import ReferencedBlobs
 from tests.integration.server.world import World
 from tests.unit.db.values import ENGINES, NOW, opened
@@ -101,11 +101,11 @@ def test_a_collection_reads_what_is_new_since_the_last(world: World, read: list[
     first = world.snapshot({"a": b"1"})
     world.submit(snapshot=first)
     world.clock.move(days=400)
-    retention.collect(world.deps)
+    garbage_collection.collect(world.deps)
     second = world.snapshot({"a": b"1", "b": b"2"})
     world.submit(snapshot=second)
     for _ in range(2):
-        retention.collect(world.deps)
+        garbage_collection.collect(world.deps)
     assert {first, second} <= set(read)
     assert len(read) == len(set(read))
 

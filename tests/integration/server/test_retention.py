@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from paddlecloud.model.errors import Unreachable
-from paddlecloud.server.services.files import retention
+from paddlecloud.server.services.admin import garbage_collection
 from paddlecloud.stores.base import Stat
 from paddlecloud.stores.deadline import is_prompt
 from tests.integration.server.world import World, packed
@@ -46,7 +46,7 @@ def test_one_owner_whose_files_cannot_be_listed_stops_no_collection(
     world.clock.move(days=30)
     with monkeypatch.context() as patch:
         fail_for(world, patch, "bob", OSError(5, "Input/output error"))
-        assert retention.collect(world.deps).bytes == len(b"ann" + b"cyd")
+        assert garbage_collection.collect(world.deps).bytes == len(b"ann" + b"cyd")
     assert [len(contents(world, owner)) for owner in ("ann", "bob", "cyd")] == [0, 1, 0]
     assert "bob" in caplog.text
     assert "Input/output error" in caplog.text
@@ -60,7 +60,7 @@ def test_a_store_that_is_away_is_not_asked_for_every_owner(
     away = Unreachable("store_unreachable", place="there", reason="no answer")
     listed = fail_for(world, monkeypatch, "ann", away)
     with pytest.raises(Unreachable):
-        retention.collect(world.deps)
+        garbage_collection.collect(world.deps)
     assert not any(prefix.startswith("users/bob/") for prefix in listed)
 
 
@@ -81,6 +81,6 @@ def test_whoever_waits_for_a_deletion_does_so_for_seconds(
 
     monkeypatch.setattr(world.deps.store, "delete", delete)
     content = contents(world, "ann")[0].path
-    retention.collect(world.deps)
+    garbage_collection.collect(world.deps)
     assert seen == {content: True, held: True}
     assert not is_prompt()

@@ -31,8 +31,8 @@ from paddlecloud.net import websocket
 from paddlecloud.net.endpoint import Endpoint, target_of
 from paddlecloud.net.proxy import Proxy
 from paddlecloud.net.websocket import MESSAGE, WebSocket
-from paddlecloud.server.http import tunnel_join
-from paddlecloud.server.services.exec import tunnel_offers, tunnels
+from paddlecloud.server.http import tunnel_relay
+from paddlecloud.server.services.exec import pending_tunnels, tunnels
 from paddlecloud.testing import SignedCaller
 from tests.integration.server.world import World, eventually
 from tests.proxies import LittleProxy
@@ -274,7 +274,7 @@ def test_an_agent_that_does_not_come_is_not_waited_for_long(
 def test_there_is_a_limit_for_each_user(
     world: World, job_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tunnel_offers, "MOST_OF_USER", 1)
+    monkeypatch.setattr(pending_tunnels, "MOST_OF_USER", 1)
     with joined(world, job_id):
         error = Asking(world, job_id).answered()
         assert isinstance(error, TooMany)
@@ -318,8 +318,8 @@ def test_a_slow_reader_stops_the_sender_and_loses_nothing(world: World, job_id: 
 def test_an_end_that_is_gone_without_a_word_is_noticed(
     world: World, job_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tunnel_join, "BEAT", 0.02)
-    monkeypatch.setattr(tunnel_join, "SILENCE", 0.1)
+    monkeypatch.setattr(tunnel_relay, "BEAT", 0.02)
+    monkeypatch.setattr(tunnel_relay, "SILENCE", 0.1)
     with joined(world, job_id) as (client, agent):
         # The agent answers no ping, and the client does.
         received(client, lambda _: False)

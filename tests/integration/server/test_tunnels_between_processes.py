@@ -13,7 +13,7 @@ import pytest
 from paddlecloud import Client
 from paddlecloud.client._port_forward import PortForward
 from paddlecloud.model.errors import PaddleCloudError
-from paddlecloud.net.relay import FileEnd, Relay
+from paddlecloud.net.tunnel_end import FileEnd, Relay
 from paddlecloud.testing import SignedCaller
 from tests.integration.server.certificates import an_issuer
 from tests.integration.server.process import ServerProcess

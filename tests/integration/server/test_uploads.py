@@ -35,10 +35,10 @@ from paddlecloud.model.errors import (
 )
 from paddlecloud.model.files.etag import at_once
 from paddlecloud.model.protocol.bce_auth import CONTENT_CRC32
-from paddlecloud.server.http import body_reader
+from paddlecloud.server.http import socket_body
 from paddlecloud.server.http.app import App
 from paddlecloud.server.schemas.transfer import PartsRequest
-from paddlecloud.server.services.files import retention
+from paddlecloud.server.services.admin import garbage_collection
 from paddlecloud.server.services.transfer import blobs as blob_uploads
 from paddlecloud.stores.directory.safe_open import SCRATCH
 from paddlecloud.stores.directory.store import DirectoryStore
@@ -305,7 +305,7 @@ def trickle(sock: socket.socket) -> bytes | None:
 
 def test_a_trickle_is_no_progress(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sender that never falls silent, and is never done either, gives its thread back."""
-    monkeypatch.setattr(body_reader, "SILENCE", 1.0)
+    monkeypatch.setattr(socket_body, "SILENCE", 1.0)
     data = b"t" * (2 * PART)
     digest, _ = begun(world, data)
     path, user = f"/api/v1/uploads/{digest}/1", world.user
@@ -451,12 +451,12 @@ def test_what_was_abandoned_goes_after_a_day(world: World) -> None:
     digest, _ = begun(world, data)
     put(world, digest, 1, data[:PART])
     world.clock.move(hours=20)
-    retention.collect(world.deps)
+    garbage_collection.collect(world.deps)
     assert begun(world, data)[1]["parts"] == [1]
     old = (world.clock.now - timedelta(days=2)).timestamp()
     for left in leftovers(world):
         os.utime(left, (old, old))
-    retention.collect(world.deps)
+    garbage_collection.collect(world.deps)
     assert leftovers(world) == []
     assert begun(world, data)[1]["parts"] == []
 
@@ -471,7 +471,7 @@ def test_an_upload_whose_parts_still_come_is_not_abandoned(world: World) -> None
     world.clock.move(hours=2)
     upload = blob_uploads.BlobUpload(world.deps, "someone", digest)
     upload.put_part(upload.open(), 2, data[PART:])
-    retention.collect(world.deps)
+    garbage_collection.collect(world.deps)
     assert blob_uploads.finish(world.deps, "someone", digest)
     assert world.blob(data).read_bytes() == data
 
@@ -489,7 +489,7 @@ def test_files_of_a_job_that_waits_or_runs_are_never_collected(make_world: MakeW
         world.clock.move(hours=3)
         for path in world.deps.settings.store_dir.rglob("blobs/*/*"):
             os.utime(path, (1, 1))
-        retention.collect(world.deps)
+        garbage_collection.collect(world.deps)
         assert world.blob(b"echo hi\n").exists()
         assert not world.blob(b"nobody's").exists()
         if wanted:

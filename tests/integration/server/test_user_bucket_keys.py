@@ -11,7 +11,7 @@ import pytest
 from paddlecloud.db.engine.base import Tx
 from paddlecloud.db.tables import user_buckets as rows
 from paddlecloud.model.errors import Conflict, NotFound, Refused
-from paddlecloud.server import secrets
+from paddlecloud.server import encryption
 from paddlecloud.server.services.user_buckets import buckets, logs
 from paddlecloud.server.settings import Settings
 from paddlecloud.stores.s3.store import S3Store
@@ -54,7 +54,7 @@ def replace_keys(world: World, job_id: str) -> None:
     """As when the pair with which it was submitted is deleted at the cloud."""
     job = world.job(job_id)
     context = f"bos {job.owner} {job.spec.bos_url}".encode()
-    sealed = secrets.seal(world.deps.server_key, b'["gone", "gone", ""]', context)
+    sealed = encryption.seal(world.deps.server_key, b'["gone", "gone", ""]', context)
 
     def write(tx: Tx) -> None:
         tx.execute("update private_stores set sealed = ? where job_id = ?", (sealed, job_id))

@@ -28,7 +28,7 @@ from paddlecloud.server.http.app import App
 from paddlecloud.server.http.auth import secret_of
 from paddlecloud.server.services.accounts import tokens as token_service
 from paddlecloud.server.services.accounts.plans import PLANS
-from paddlecloud.server.services.files import retention
+from paddlecloud.server.services.admin import garbage_collection
 from paddlecloud.server.settings.values import Retention
 from paddlecloud.testing import Reply, SignedCaller, exchange
 from tests.integration.server.conftest import MakeWorld
@@ -423,12 +423,12 @@ def test_the_audit_is_kept_as_long_as_is_set(
 ) -> None:
     keep = Retention(audit=timedelta(days=kept))
     world = make_world(change=lambda settings: replace(settings, team=True, retention=keep))
-    monkeypatch.setattr(retention, "AUDIT_BATCH", 1)
+    monkeypatch.setattr(garbage_collection, "AUDIT_BATCH", 1)
     admin = an_admin(world)
     admin.post(USERS, {"user_id": "old"})
     world.clock.move(days=31)
     admin.post(USERS, {"user_id": "young"})
-    retention.collect(world.deps)
+    garbage_collection.collect(world.deps)
     assert [event["target"] for event in admin.get("/api/v1/admin/audit")["events"]] == left
 
 

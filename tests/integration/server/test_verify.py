@@ -16,7 +16,8 @@ import pytest
 
 from paddlecloud.db.tables import snapshots
 from paddlecloud.model.errors import NotFound, Refused
-from paddlecloud.server.services.files import retention, verify
+from paddlecloud.server.services.admin import garbage_collection
+from paddlecloud.server.services.files import verify
 from paddlecloud.server.services.files.verify import CHANGED, DAMAGED, MISSING, Check, Finding
 from paddlecloud.stores.base import Reader, Store
 from paddlecloud.stores.directory.store import DirectoryStore
@@ -152,9 +153,9 @@ def test_damaged_blobs_are_deleted_with_the_unused_files_and_other_files_stay(
     stray = aside.parent / "notes.txt"
     stray.write_bytes(b"looked at it\n")
     kept = world.deps.settings.retention.unused_files
-    retention.collect(world.with_clock(world.clock() + kept - timedelta(minutes=1)))
+    garbage_collection.collect(world.with_clock(world.clock() + kept - timedelta(minutes=1)))
     assert aside.exists()
-    retention.collect(world.with_clock(world.clock() + kept + timedelta(minutes=1)))
+    garbage_collection.collect(world.with_clock(world.clock() + kept + timedelta(minutes=1)))
     assert (aside.exists(), stray.exists()) == (False, True)
 
 

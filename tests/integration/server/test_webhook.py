@@ -19,7 +19,7 @@ import pytest
 from paddlecloud.db.tables import notification_prefs, outbox
 from paddlecloud.model.errors import NotFound, Refused, Retry
 from paddlecloud.net.proxy import Proxies
-from paddlecloud.server import secrets
+from paddlecloud.server import encryption
 from paddlecloud.server.loops.outbox import BACK_OFF, Sender
 from paddlecloud.server.services.notifications import _webhook as webhook
 from paddlecloud.server.services.notifications._webhook import Target
@@ -218,7 +218,7 @@ def test_the_secret_is_told_once_and_sealed(world: World, receiver: Receiver) ->
     assert secret not in stored
     sealed = json.loads(stored)["webhook_secret"]
     key = world.deps.server_key
-    assert secrets.unseal((key,), sealed, b"webhook someone").decode() == secret
+    assert encryption.unseal((key,), sealed, b"webhook someone").decode() == secret
     world.user.post("/api/v1/notifications", {"webhook": ""})
     assert hooked(world, receiver.url) != secret
 

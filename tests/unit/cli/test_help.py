@@ -9,7 +9,7 @@ import pytest
 
 from paddlecloud.cli import help as cli_help
 from paddlecloud.cli import registry
-from paddlecloud.cli._line_breaks import width
+from paddlecloud.cli._text_width import width
 from paddlecloud.cli.parser import Command
 from paddlecloud.model.jobs.params import PARAMETERS
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from paddlecloud.cli._line_breaks import width
+from paddlecloud.cli._text_width import width
 from paddlecloud.cli.output import Output
 from paddlecloud.cli.table import Column, lines, short_ids
 from tests.unit.cli.test_output import on_terminal

@@ -11,8 +11,8 @@ from paddlecloud.messages import render
 from paddlecloud.messages.tables import TEXTS
 from paddlecloud.model.jobs.job import JobType, Reason, ReplicaGroup, Resources, Role
 from paddlecloud.model.jobs.states import JobState
-from paddlecloud.scheduler.fair_share import weight
 from paddlecloud.scheduler.planner import EXACT_REASONS
+from paddlecloud.scheduler.usage_weight import weight
 from paddlecloud.scheduler.view import GiveUp, Hold, Place, Rules, Slot, View, WaitingJob
 from tests.unit.scheduler.builders import (
     GIB,

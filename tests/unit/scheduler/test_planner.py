@@ -16,8 +16,8 @@ import pytest
 from paddlecloud.model.jobs.job import ReplicaGroup, Resources, Role
 from paddlecloud.model.policy.pool import Pool
 from paddlecloud.model.policy.priority import CLASSES, rank
-from paddlecloud.scheduler.fair_share import weight
 from paddlecloud.scheduler.planner import Planner
+from paddlecloud.scheduler.usage_weight import weight
 from paddlecloud.scheduler.view import (
     Allowance,
     Decision,

@@ -24,7 +24,7 @@ from paddlecloud.agent.server_link.channel import SERVER_HEADER
 from paddlecloud.model.errors import ConfigError, PaddleCloudError, Unreachable
 from paddlecloud.net import websocket
 from paddlecloud.net.endpoint import target_of
-from paddlecloud.net.relay import FileEnd, Relay, SocketEnd
+from paddlecloud.net.tunnel_end import FileEnd, Relay, SocketEnd
 from paddlecloud.net.websocket import WebSocket
 
 if TYPE_CHECKING:

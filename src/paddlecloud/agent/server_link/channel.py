@@ -308,7 +308,7 @@ class Channel:
             found = self.endpoint
             if self._link.generation or found is None or found.tls or self._link.proxy_for(found):
                 raise
-            from paddlecloud.net.tls_probe import explained  # noqa: PLC0415 - 4 MB that most agents never need
+            from paddlecloud.net.tls import explained  # noqa: PLC0415 - 4 MB that most agents never need
 
             raise explained(error, found.host, found.port) from error
 

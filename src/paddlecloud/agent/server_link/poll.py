@@ -12,15 +12,13 @@ when it is gone for a while and nothing runs.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
-from errno import EIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paddlecloud import __version__
-from paddlecloud.agent.packed_program import keep_program
+from paddlecloud.agent import upgrade
 from paddlecloud.agent.sandbox import cgroups
 from paddlecloud.agent.server_link.channel import Backoff
 from paddlecloud.model import cgroup_limits
@@ -172,10 +170,7 @@ class Poller:
         """Fetch the agent of the server's version and go on as that. Replicas continue."""
         context = self._context
         try:
-            content = self._channel.call("GET", f"/agent/package/{sha256}")
-            if hashlib.sha256(content).hexdigest() != sha256:
-                raise OSError(EIO, "its digest differs")
-            context.next_program = keep_program(context.directory, content)
+            context.next_program = upgrade.fetch(self._channel, context.directory, sha256)
         except (PaddleCloudError, OSError) as error:
             context.log.warning(f"cannot upgrade: {error}")
             return False

@@ -12,7 +12,7 @@ import sys
 from contextlib import contextmanager, suppress
 
 from paddlecloud.model.errors import Invalid, PaddleCloudError, Refused, Unreachable
-from paddlecloud.net.relay import FileEnd, Relay
+from paddlecloud.net.tunnel_end import FileEnd, Relay
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

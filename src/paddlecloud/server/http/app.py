@@ -28,8 +28,8 @@ from paddlecloud.server.http.auth import (
     authenticate,
     source_of,
 )
-from paddlecloud.server.http.bearer_auth import BearerAuthenticator
 from paddlecloud.server.http.executors import in_long_thread, in_thread
+from paddlecloud.server.http.metrics_auth import BearerAuthenticator
 from paddlecloud.server.http.origin_check import OriginCheck
 from paddlecloud.server.http.permissions import check_rights
 from paddlecloud.server.http.request_body import (

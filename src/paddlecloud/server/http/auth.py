@@ -1,6 +1,6 @@
 """Authentication: makes a `Caller` of a request.
 
-Each `Authenticator` knows one kind of credentials: signatures here, bearer tokens in `bearer_auth`.
+Each `Authenticator` knows one kind of credentials: signatures here, others in `metrics_auth`.
 Routes and permissions know only the `Caller`. Secret keys are not stored: each is derived from its
 access key and the server's own key, so a copied database opens nothing.
 """

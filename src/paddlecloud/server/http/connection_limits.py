@@ -28,7 +28,7 @@ from paddlecloud.server.settings import Http
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from paddlecloud.server.http.tunnel_join import TunnelEnd
+    from paddlecloud.server.http.tunnel_relay import TunnelEnd
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
         wanted = self.scope["method"] == "PUT" or self.scope["path"].endswith("/logs")
         if wanted or self.parser.should_upgrade():
-            # For `body_reader`, `push` and `hand_over`; weak, to avoid a reference cycle.
+            # For `socket_body`, `push` and `hand_over`; weak, to avoid a reference cycle.
             self.scope["extensions"] = {_BEHIND: weakref.ref(self)}  # type: ignore[dict-item]
         if len(self.pipeline) > MAX_PIPELINED:
             self.transport.abort()

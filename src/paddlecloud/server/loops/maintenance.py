@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.loops.runner import Loop
-from paddlecloud.server.services.files import retention, storage_usage
+from paddlecloud.server.services.admin import garbage_collection
+from paddlecloud.server.services.files import storage_usage
 from paddlecloud.server.services.user_buckets import leftovers, logs
 
 log = logging.getLogger(__name__)
@@ -17,7 +18,7 @@ LEASE = timedelta(minutes=10)
 
 def tick(deps: Deps, _now: datetime) -> None:
     """Delete what is past its retention; `paddlecloud admin gc` does the same at once."""
-    collected = retention.collect(deps)
+    collected = garbage_collection.collect(deps)
     if collected.jobs or collected.bytes:
         log.info("deleted %d old jobs, %d bytes", collected.jobs, collected.bytes)
     dropped = leftovers.prune(deps)

@@ -26,8 +26,7 @@ from paddlecloud.server.schemas.accounts import (
 )
 from paddlecloud.server.schemas.system import GcAnswer
 from paddlecloud.server.services.accounts import audit, tokens, users
-from paddlecloud.server.services.admin import overview
-from paddlecloud.server.services.files import retention
+from paddlecloud.server.services.admin import garbage_collection, overview
 
 _USERS = "/api/v1/admin/users"
 router = Router()
@@ -119,4 +118,4 @@ def audit_log(deps: Deps, call: Call) -> AuditAnswer:
 
 @router.post("/api/v1/admin/gc", "Delete what is past its time", admin=True, long=True)
 def gc(deps: Deps, call: Call) -> GcAnswer:
-    return retention.collect_for(deps, call.caller)
+    return garbage_collection.collect_for(deps, call.caller)

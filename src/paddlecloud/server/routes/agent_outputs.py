@@ -10,10 +10,10 @@ from starlette.requests import Request
 from paddlecloud.model.errors import Unauthenticated
 from paddlecloud.model.protocol.bce_auth import CONTENT_SHA256, UNSIGNED
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.http.body_reader import AT_ONCE, slot, with_part
 from paddlecloud.server.http.executors import agents_of, for_agent, in_long_thread, in_thread
 from paddlecloud.server.http.request_body import decode_body, signed_body
 from paddlecloud.server.http.routing import Access, Call, Router
+from paddlecloud.server.http.socket_body import AT_ONCE, slot, with_part
 from paddlecloud.server.schemas.agent import (
     AppendQuery,
     ListingAnswer,

@@ -7,10 +7,10 @@ from functools import partial
 from starlette.requests import Request
 
 from paddlecloud.server.deps import Deps
-from paddlecloud.server.http.body_reader import with_part
 from paddlecloud.server.http.executors import in_checking_thread, in_long_thread, in_thread
 from paddlecloud.server.http.request_body import signed_batches
 from paddlecloud.server.http.routing import Call, Router
+from paddlecloud.server.http.socket_body import with_part
 from paddlecloud.server.schemas.files import BlobsAnswer, SnapshotAnswer, SnapshotRequest
 from paddlecloud.server.schemas.transfer import (
     FinishAnswer,

@@ -11,7 +11,7 @@ from paddlecloud.model.errors import Invalid
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.executors import in_thread
 from paddlecloud.server.http.routing import BYTES, Access, Call, Router
-from paddlecloud.server.http.tunnel_join import (
+from paddlecloud.server.http.tunnel_relay import (
     SwitchToTunnel,
     Tunnel,
     TunnelEnd,
@@ -22,7 +22,7 @@ from paddlecloud.server.schemas.agent import TunnelRefusal
 from paddlecloud.server.schemas.base import Answer
 from paddlecloud.server.schemas.exec import PortForwardAnswer, PortForwardQuery, TunnelQuery
 from paddlecloud.server.services.exec import commands, tunnels
-from paddlecloud.server.services.exec.tunnel_offers import CHANNEL, PendingTunnel
+from paddlecloud.server.services.exec.pending_tunnels import CHANNEL, PendingTunnel
 
 router = Router()
 

@@ -12,7 +12,7 @@ from paddlecloud.agent.sandbox.cgroups import Cgroups, ceiling
 from paddlecloud.agent.server_link.poll import capacity
 from paddlecloud.model.cgroup_limits import parse_membership, parse_mounts
 from paddlecloud.server.settings import Settings
-from paddlecloud.server.settings.check import can_limit_memory, check
+from paddlecloud.server.settings.check_command import can_limit_memory, check
 
 HYBRID = """\
 25 1 0:22 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755
@@ -75,7 +75,7 @@ def test_server_check_knows_whether_memory_can_be_limited(
 
 
 def test_server_check_warns_a_team_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paddlecloud.server.settings.check.can_limit_memory", lambda: False)
+    monkeypatch.setattr("paddlecloud.server.settings.check_command.can_limit_memory", lambda: False)
     for is_team in (False, True):
         found = check(Settings(home=tmp_path, team=is_team), {}, datetime.now(UTC))
         assert ("memory" in [each.subject for each in found]) is is_team

@@ -17,7 +17,7 @@ from paddlecloud.model.policy.quota import FREE, UNLIMITED
 from paddlecloud.server.settings import (
     PoolSettings,
     Settings,
-    check,
+    check_command,
     read_settings,
     read_with_origins,
 )
@@ -372,11 +372,11 @@ def test_what_the_example_shows_in_comments_is_right_too(tmp_path: Path) -> None
 def test_the_words_of_a_check_are_in_the_readers_language(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert check.main(tmp_path, None, {}, as_json=False, lang="zh") == 0
+    assert check_command.main(tmp_path, None, {}, as_json=False, lang="zh") == 0
     lines = capsys.readouterr().out.splitlines()
     assert "key = 未设置  (默认)" in lines
     assert [line for line in lines if "(default)" in line or "not set" in line] == []
-    assert check.main(tmp_path, None, {}, as_json=True, lang="zh") == 0
+    assert check_command.main(tmp_path, None, {}, as_json=True, lang="zh") == 0
     assert '"key": "key", "value": "not set", "origin": "default"' in capsys.readouterr().out
 
 
@@ -407,7 +407,10 @@ def test_both_forms_of_pools_say_the_same(tmp_path: Path) -> None:
     for text in (NEW_FORM, OLD_FORM):
         path.write_text(text)
         settings, origins = read_with_origins(tmp_path)
-        rows = {row.key: (row.value, row.origin) for row in check.setting_rows(settings, origins)}
+        rows = {
+            row.key: (row.value, row.origin)
+            for row in check_command.setting_rows(settings, origins)
+        }
         assert rows["pools.office.cpu"] == ("8.0", "file")
         assert rows["pools.far.nodes"] == ("3", "file")
         assert rows["pools.far.preemption"] == ("false", "default")

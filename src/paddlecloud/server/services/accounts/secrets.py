@@ -17,7 +17,7 @@ from paddlecloud.db.tables.secrets import SecretRow
 from paddlecloud.model.errors import Conflict, Invalid, NotFound, Refused, TooLarge
 from paddlecloud.model.jobs.job import Job, JobSpec
 from paddlecloud.model.jobs.param_checks import MAX_SECRET_BYTES, check_secret_name
-from paddlecloud.server import secrets as sealing
+from paddlecloud.server import encryption
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.auth import Caller
 from paddlecloud.server.schemas.accounts import (
@@ -43,7 +43,7 @@ def set_secret(deps: Deps, caller: Caller, request: SecretRequest) -> SecretView
     if len(value) > MAX_SECRET_BYTES:
         raise TooLarge("secret_long", name=name, size=len(value), limit=MAX_SECRET_BYTES)
     owner, now = caller.user_id, deps.clock()
-    sealed = sealing.seal(deps.server_key, value, _context(owner, name))
+    sealed = encryption.seal(deps.server_key, value, _context(owner, name))
 
     def store(tx: Tx) -> SecretRow:
         known = {row.name for row in secrets.list_secrets(tx, owner)}
@@ -100,7 +100,7 @@ def values_of(deps: Deps, job: Job) -> Mapping[str, str]:
     for row in rows:
         if wanted[row.name] and not row.is_text:
             raise Refused("secret_binary", name=row.name, variable=wanted[row.name])
-        value = sealing.unseal(keys, row.sealed, _context(job.owner, row.name))
+        value = encryption.unseal(keys, row.sealed, _context(job.owner, row.name))
         found[row.name] = base64.b64encode(value).decode()
     return found
 

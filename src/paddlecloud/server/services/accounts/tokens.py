@@ -17,7 +17,7 @@ from paddlecloud.db.tables.tokens import Origin, Scope, TokenRow
 from paddlecloud.model.errors import Conflict, NotFound
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.http.auth import Caller, secret_of
-from paddlecloud.server.http.bearer_auth import digest_of
+from paddlecloud.server.http.metrics_auth import digest_of
 from paddlecloud.server.schemas.accounts import (
     BearerTokenRequest,
     NewBearerToken,

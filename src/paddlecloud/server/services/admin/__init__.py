@@ -1,5 +1,5 @@
-"""For admins: health checks of the installation, overview of pools and jobs; `backup` and
-`restore`, which run beside the server.
+"""For admins: health checks of the installation, overview of pools and jobs,
+garbage collection; `backup` and `restore`, which run beside the server.
 
-Users, keys and plans are `services/accounts`; garbage collection is `services/files`.
+Users, keys and plans are `services/accounts`.
 """

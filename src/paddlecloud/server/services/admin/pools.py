@@ -20,7 +20,7 @@ from paddlecloud.db.tables.pools import StoredPool
 from paddlecloud.model.errors import Conflict, NotFound
 from paddlecloud.model.jobs.job import JobType
 from paddlecloud.model.policy.pool import ElasticLimits, Pool
-from paddlecloud.server import secrets
+from paddlecloud.server import encryption
 from paddlecloud.server.deps import CopyOnWrite, Deps
 from paddlecloud.server.http.auth import Caller
 from paddlecloud.server.services.accounts.audit import record
@@ -43,7 +43,7 @@ def create(deps: Deps, caller: Caller, name: str, options: Mapping[str, Any]) ->
     sealed = None
     if secret:
         text = json.dumps(secret).encode()
-        sealed = secrets.seal(deps.server_key, text, _context(name))
+        sealed = encryption.seal(deps.server_key, text, _context(name))
     now = deps.clock()
 
     def store(tx: Tx) -> None:
@@ -102,7 +102,7 @@ def stored_pools(
         if row.name in names:
             log.warning("the pool %s of the database is not used: the file has one", row.name)
             continue
-        secret = secrets.unseal(keys, row.sealed, _context(row.name)) if row.sealed else b"{}"
+        secret = encryption.unseal(keys, row.sealed, _context(row.name)) if row.sealed else b"{}"
         found.append(read_pool(row.name, {**row.options, **json.loads(secret)}))
     return tuple(found)
 

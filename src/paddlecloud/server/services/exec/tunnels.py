@@ -3,7 +3,7 @@
 The server that a client is connected to offers the tunnel to the agent of the worker: every server
 of the database is notified of it, and the one that the agent polls passes it on. The
 agent connects to the port or to the terminal, and then to the server that made the offer, which
-joins the two connections (`server/http/tunnel_join.py`). The server never connects to an agent.
+joins the two connections (`server/http/tunnel_relay.py`). The server never connects to an agent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from paddlecloud.server.http.auth import Caller
 from paddlecloud.server.schemas.agent import TunnelOrder, TunnelRefusal
 from paddlecloud.server.services.accounts.audit import record
 from paddlecloud.server.services.exec import commands
-from paddlecloud.server.services.exec.tunnel_offers import (
+from paddlecloud.server.services.exec.pending_tunnels import (
     CHANNEL,
     OFFER_SECONDS,
     Offer,

@@ -1,4 +1,4 @@
-"""Deletion of an ended job with its outputs and logs, at a request or by `files/retention`."""
+"""Deletion of an ended job with its outputs and logs, at a request or by garbage collection."""
 
 from __future__ import annotations
 

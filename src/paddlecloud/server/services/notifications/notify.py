@@ -30,7 +30,7 @@ from paddlecloud.model.errors import (
 )
 from paddlecloud.model.jobs.job import Job, Reason
 from paddlecloud.model.jobs.states import JobState
-from paddlecloud.server import secrets as server_secrets
+from paddlecloud.server import encryption
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.schemas.notifications import (
     Delivery,
@@ -106,7 +106,7 @@ def choose(deps: Deps, user_id: str, request: NotificationsRequest) -> Notificat
     secret = f"whsec_{secrets.token_hex(24)}"
     if webhook:
         _check_webhook(deps, webhook)
-        sealed = server_secrets.seal(deps.server_key, secret.encode(), _context(user_id))
+        sealed = encryption.seal(deps.server_key, secret.encode(), _context(user_id))
 
     def write(tx: Tx) -> NotificationsAnswer:
         choice = notification_prefs.get_choice(tx, user_id)
@@ -165,7 +165,7 @@ def deliver(deps: Deps, row: Outgoing, now: datetime) -> None:
     if choice is None or choice.wishes.webhook is None or choice.wishes.webhook_secret is None:
         raise Refused("webhook_off")
     url, private = choice.wishes.webhook, deps.settings.notifications.webhook_private
-    secret = server_secrets.unseal(
+    secret = encryption.unseal(
         keys(deps), choice.wishes.webhook_secret, _context(row.owner)
     ).decode()
     try:

@@ -12,7 +12,7 @@ from paddlecloud.model.errors import Refused
 from paddlecloud.model.jobs.job import NOTHING, Job, Reason, Resources
 from paddlecloud.model.policy.admission import Nodes, seating
 from paddlecloud.model.policy.pool import Node, Pool
-from paddlecloud.scheduler.fair_share import weight
+from paddlecloud.scheduler.usage_weight import weight
 from paddlecloud.scheduler.view import (
     Allowance,
     NodeView,

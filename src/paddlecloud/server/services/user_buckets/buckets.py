@@ -34,7 +34,7 @@ from paddlecloud.model.files.etag import mark
 from paddlecloud.model.files.snapshot import Entry, Snapshot, snapshot_of
 from paddlecloud.model.jobs.job import Job, JobSpec, Reason
 from paddlecloud.model.units import format_size
-from paddlecloud.server import secrets
+from paddlecloud.server import encryption
 from paddlecloud.server.deps import Deps
 from paddlecloud.server.schemas.jobs import SubmitRequest
 from paddlecloud.server.schemas.transfer import PrivateAddressesRequest, WithKeys
@@ -257,7 +257,9 @@ def _keys(request: SubmitRequest | WithKeys) -> Keys:
 def sealed_keys(deps: Deps, owner: str, spec: JobSpec, request: SubmitRequest) -> str:
     """The bucket's keys of this request, encrypted for this owner and bucket."""
     kept = (request.bos_access_key, request.bos_secret_key, request.bos_session_token)
-    return secrets.seal(deps.server_key, msgspec.json.encode(kept), _context(owner, spec.bos_url))
+    return encryption.seal(
+        deps.server_key, msgspec.json.encode(kept), _context(owner, spec.bos_url)
+    )
 
 
 def _context(owner: str, bos_url: str) -> bytes:
@@ -281,7 +283,7 @@ def _keys_of(deps: Deps, job: Job) -> Keys:
     if sealed is None:
         raise Refused("private_store_keys", bos_url=job.spec.bos_url)
     context = _context(job.owner, job.spec.bos_url)
-    opened = secrets.unseal((deps.server_key, *deps.old_keys), sealed, context)
+    opened = encryption.unseal((deps.server_key, *deps.old_keys), sealed, context)
     access_key, secret_key, token = msgspec.json.decode(opened, type=tuple[str, str, str])
     return Keys(access_key=access_key, secret_key=secret_key, session_token=token)
 

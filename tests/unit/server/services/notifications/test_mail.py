@@ -12,7 +12,7 @@ from paddlecloud.db.tables.outbox import Outgoing
 from paddlecloud.messages.mail import MAIL_TEXTS, letter
 from paddlecloud.model.errors import Internal, Invalid, Refused
 from paddlecloud.model.jobs.states import JobState
-from paddlecloud.server import secrets
+from paddlecloud.server import encryption
 from paddlecloud.server.loops.outbox import BACK_OFF, next_try
 from paddlecloud.server.services.notifications import _webhook as webhook
 from paddlecloud.server.services.notifications import mail, notify
@@ -218,34 +218,34 @@ def test_which_changes_are_events(before: str, after: str, want: str | None) -> 
 
 
 def test_what_is_sealed_opens_with_its_key_and_context_only() -> None:
-    sealed = secrets.seal(KEY, b"a secret", b"webhook ann")
+    sealed = encryption.seal(KEY, b"a secret", b"webhook ann")
     assert b"a secret" not in sealed.encode()
-    assert secrets.unseal((KEY,), sealed, b"webhook ann") == b"a secret"
-    assert secrets.unseal((OTHER, KEY), sealed, b"webhook ann") == b"a secret"
+    assert encryption.unseal((KEY,), sealed, b"webhook ann") == b"a secret"
+    assert encryption.unseal((OTHER, KEY), sealed, b"webhook ann") == b"a secret"
     with pytest.raises(Internal) as caught:
-        secrets.unseal((KEY,), sealed, b"webhook bob")
+        encryption.unseal((KEY,), sealed, b"webhook bob")
     assert caught.value.code == "vault_damaged"
     with pytest.raises(Internal) as caught:
-        secrets.unseal((OTHER,), sealed, b"webhook ann")
+        encryption.unseal((OTHER,), sealed, b"webhook ann")
     assert caught.value.code == "vault_key_unknown"
 
 
 def test_the_same_secret_is_sealed_differently_each_time() -> None:
-    assert secrets.seal(KEY, b"x", b"") != secrets.seal(KEY, b"x", b"")
+    assert encryption.seal(KEY, b"x", b"") != encryption.seal(KEY, b"x", b"")
 
 
 def test_a_changed_letter_is_noticed() -> None:
-    sealed = secrets.seal(KEY, b"a secret", b"")
+    sealed = encryption.seal(KEY, b"a secret", b"")
     for place in range(len(sealed)):
         changed = sealed[:place] + ("A" if sealed[place] != "A" else "B") + sealed[place + 1 :]
         with pytest.raises(Internal):
-            secrets.unseal((KEY,), changed, b"")
+            encryption.unseal((KEY,), changed, b"")
 
 
 @pytest.mark.parametrize("sealed", ["", "v1", "v1..", "v2.aa.bb", "v1.zz.####"])
 def test_what_was_never_sealed_does_not_open(sealed: str) -> None:
     with pytest.raises(Internal):
-        secrets.unseal((KEY,), sealed, b"")
+        encryption.unseal((KEY,), sealed, b"")
 
 
 def test_sealing_follows_the_standard() -> None:
@@ -255,4 +255,4 @@ def test_sealing_follows_the_standard() -> None:
 
     salt = bytes(range(16))
     want = HKDF(SHA256(), 32, salt, b"paddlecloud vault").derive(KEY)
-    assert secrets._derived(KEY, salt) == want
+    assert encryption._derived(KEY, salt) == want

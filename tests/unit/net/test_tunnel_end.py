@@ -21,11 +21,11 @@ from paddlecloud.model.protocol.websocket import (
     masked,
     read_head,
 )
-from paddlecloud.net import relay as net_relay
+from paddlecloud.net import tunnel_end as net_relay
 from paddlecloud.net._sockets import SocketStream
 from paddlecloud.net.endpoint import Endpoint
 from paddlecloud.net.http1 import Response
-from paddlecloud.net.relay import BUFFER, FileEnd, Relay, SocketEnd
+from paddlecloud.net.tunnel_end import BUFFER, FileEnd, Relay, SocketEnd
 from paddlecloud.net.websocket import WebSocket
 
 END = json.dumps({"end": True}).encode()

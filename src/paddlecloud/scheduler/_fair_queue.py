@@ -21,7 +21,7 @@ from paddlecloud.scheduler._pool_state import (
     to_asks,
     to_wants,
 )
-from paddlecloud.scheduler.fair_share import weight
+from paddlecloud.scheduler.usage_weight import weight
 from paddlecloud.scheduler.view import WaitingJob
 
 Turn = tuple[float, int, str]

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from paddlecloud import __version__
 from paddlecloud.agent.config import read_config
-from paddlecloud.agent.packed_program import LINK, keep_program
 from paddlecloud.agent.server_link.channel import Link
+from paddlecloud.agent.upgrade import LINK, keep_program
 from paddlecloud.agent.usage import gpu
 from paddlecloud.messages import render
 from paddlecloud.model.errors import (
@@ -39,7 +39,7 @@ from paddlecloud.model.errors import (
 from paddlecloud.net.endpoint import PREFIX, Endpoint
 from paddlecloud.net.http1 import Connection
 from paddlecloud.net.proxy import from_environment
-from paddlecloud.net.tls_probe import explained
+from paddlecloud.net.tls import explained
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

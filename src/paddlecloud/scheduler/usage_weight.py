@@ -1,6 +1,6 @@
-"""The fair share between users: what running and recent usage weighs.
+"""What running and recent usage weighs in the fair share between users.
 
-`db/tables/usage.decayed_usage` sums it up per owner, `_queue` orders the owners by it.
+`db/tables/usage.decayed_usage` sums it up per owner, `_fair_queue` orders the owners by it.
 """
 
 from __future__ import annotations

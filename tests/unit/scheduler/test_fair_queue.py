@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from paddlecloud.scheduler._pool_state import PoolState
-from paddlecloud.scheduler._queue import (
+from paddlecloud.scheduler._fair_queue import (
     Demand,
     Entry,
     Level,
@@ -16,6 +15,7 @@ from paddlecloud.scheduler._queue import (
     demand_key,
     foremost,
 )
+from paddlecloud.scheduler._pool_state import PoolState
 from tests.unit.scheduler.builders import a_node, a_pool, a_waiting
 
 

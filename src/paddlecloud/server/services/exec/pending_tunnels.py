@@ -22,7 +22,7 @@ from paddlecloud.server.schemas.agent import TunnelOrder
 
 if TYPE_CHECKING:
     from paddlecloud.server.http.auth import Caller
-    from paddlecloud.server.http.tunnel_join import TunnelEnd
+    from paddlecloud.server.http.tunnel_relay import TunnelEnd
 
 CHANNEL = "tunnel"
 """Of notifications with offers."""

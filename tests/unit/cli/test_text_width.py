@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddlecloud.cli._line_breaks import clip, cut, width, wrap
+from paddlecloud.cli._text_width import clip, cut, width, wrap
 
 
 @pytest.mark.parametrize(
