@@ -23,8 +23,7 @@ URL = "https://cloud.example:8443"
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("any where")
-    with tarfile.open(fileobj=io.BytesIO(packages.archive(URL))) as archive:
-        archive.extractall(target, filter="data")
+    subprocess.run(["tar", "-xzf", "-"], input=packages.archive(URL), cwd=target, check=True)
     return target / "paddlecloud"
 
 
