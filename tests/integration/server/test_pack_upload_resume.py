@@ -44,6 +44,7 @@ def test_a_cut_costs_a_twentieth_at_most(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, count: int, size: int
 ) -> None:
     monkeypatch.setattr("paddlecloud.net.retry.TRANSPORT.first_pause", 0.001)
+    monkeypatch.setattr("paddlecloud.net.retry.RESUME.first_pause", 0.0)
     contents = {f"f{number}": os.urandom(size) for number in range(count)}
     found = a_directory(tmp_path / "job", None, **contents)
     heard: list[int] = []
@@ -61,6 +62,7 @@ def test_what_arrived_although_its_answer_did_not_is_not_sent_again(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("paddlecloud.net.retry.TRANSPORT.first_pause", 0.001)
+    monkeypatch.setattr("paddlecloud.net.retry.RESUME.first_pause", 0.0)
     data = os.urandom(MB)
     found = a_directory(tmp_path / "job", only=data)
     answers: list[bytes] = []

@@ -128,6 +128,7 @@ def test_a_broken_upload_goes_on(
 ) -> None:
     """The line is cut for good; another client, or another server too, goes on."""
     monkeypatch.setattr("paddlecloud.net.retry.TRANSPORT.first_pause", 0.001)
+    monkeypatch.setattr("paddlecloud.net.retry.RESUME.first_pause", 0.0)
     world = make_world()
     data = os.urandom(size)
     found = a_directory(tmp_path / "job", model=data)
@@ -192,6 +193,7 @@ def test_damaged_bytes_are_refused_and_sent_again(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     monkeypatch.setattr("paddlecloud.net.retry.TRANSPORT.first_pause", 0.001)
+    monkeypatch.setattr("paddlecloud.net.retry.RESUME.first_pause", 0.0)
     data = b"\1" * (size // 2) + b"the mark of this test" + b"\2" * (size // 2)
     found = a_directory(tmp_path / "job", model=data)
     with faulty_proxy(f"http://127.0.0.1:{world.stage.port}") as way:
