@@ -265,7 +265,8 @@ def _lister() -> Callable[[int], Iterable[int]]:
 
 def _children(pid: int) -> Iterable[int]:
     found: list[int] = []
-    with suppress(FileNotFoundError):
+    # It may end at any moment: before it is opened, or between that and the read.
+    with suppress(FileNotFoundError, ProcessLookupError):
         for thread in list(Path(f"/proc/{pid}/task").iterdir()):
             with suppress(FileNotFoundError, ProcessLookupError):
                 found += map(int, (thread / "children").read_bytes().split())
