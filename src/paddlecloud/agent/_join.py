@@ -308,39 +308,43 @@ def _own_program(directory: Path) -> list[str]:
 
 
 def _install(directory: Path, program: Sequence[str], reporter: Reporter) -> None:
-    """A systemd unit of the system for root, else of the user."""
+    """Run the agent by a systemd unit."""
     if shutil.which("systemctl") is None:
         raise Refused("machine_no_systemd", command=" ".join(program))
-    is_root = os.geteuid() == 0
-    home = Path("/etc/systemd/system") if is_root else Path.home() / ".config/systemd/user"
+    unit, systemctl = _unit()
     packed = directory / LINK
     words = [sys.executable, str(packed)] if packed.exists() else list(program)
     command = " ".join([*words, "--config", str(directory / _CONFIG)])
+    target = "multi-user" if os.geteuid() == 0 else "default"
     text = (
         "[Unit]\nDescription=PaddleCloud machine\nAfter=network-online.target\n"
         "Wants=network-online.target\n\n"
         # Jobs go on while the agent is restarted or upgraded.
         f"[Service]\nExecStart={command}\nRestart=always\nRestartSec=5\nKillMode=process\n"
-        f"Delegate=yes\n\n[Install]\nWantedBy={'multi-user' if is_root else 'default'}.target\n"
+        f"Delegate=yes\n\n[Install]\nWantedBy={target}.target\n"
     )
-    home.mkdir(parents=True, exist_ok=True)
-    (home / UNIT).write_text(text)
-    manager = ["systemctl"] if is_root else ["systemctl", "--user"]
+    unit.parent.mkdir(parents=True, exist_ok=True)
+    unit.write_text(text)
     for words in (["daemon-reload"], ["enable", "--now", UNIT]):
-        done = subprocess.run([*manager, *words], capture_output=True, text=True, check=False)
+        done = subprocess.run([*systemctl, *words], capture_output=True, text=True, check=False)
         if done.returncode:
-            raise Refused("machine_systemd", unit=str(home / UNIT), reason=done.stderr.strip())
-    reporter.say("machine_installed", unit=str(home / UNIT))
+            raise Refused("machine_systemd", unit=str(unit), reason=done.stderr.strip())
+    reporter.say("machine_installed", unit=str(unit))
 
 
 def _uninstall(reporter: Reporter) -> None:
-    is_root = os.geteuid() == 0
-    home = Path("/etc/systemd/system") if is_root else Path.home() / ".config/systemd/user"
-    if (home / UNIT).exists():
-        manager = ["systemctl"] if is_root else ["systemctl", "--user"]
-        subprocess.run([*manager, "disable", "--now", UNIT], capture_output=True, check=False)
-        (home / UNIT).unlink(missing_ok=True)
-        reporter.say("machine_uninstalled", unit=str(home / UNIT))
+    unit, systemctl = _unit()
+    if unit.exists():
+        subprocess.run([*systemctl, "disable", "--now", UNIT], capture_output=True, check=False)
+        unit.unlink(missing_ok=True)
+        reporter.say("machine_uninstalled", unit=str(unit))
+
+
+def _unit() -> tuple[Path, list[str]]:
+    """The file of the unit and the command for it: of the system for root, else of the user."""
+    if os.geteuid() == 0:
+        return Path("/etc/systemd/system") / UNIT, ["systemctl"]
+    return Path.home() / ".config/systemd/user" / UNIT, ["systemctl", "--user"]
 
 
 def _status(directory: Path, link: Link) -> dict[str, Any]:

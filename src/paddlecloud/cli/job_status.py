@@ -6,6 +6,7 @@ import threading
 from contextlib import suppress
 from time import localtime, strftime
 
+from paddlecloud.cli.output import INTERRUPTED
 from paddlecloud.model.errors import PaddleCloudError
 
 TYPE_CHECKING = False
@@ -44,8 +45,6 @@ def report_end(job: Job, out: Output, *, printed: bool = False) -> None:
         for line in failure["last_lines"]:
             out.message(f"  {line}", wrapped=False)
 
-
-INTERRUPTED = 130
 
 RUNNING = "running"
 

@@ -11,7 +11,7 @@ import os
 import sys
 
 from paddlecloud.cli import raise_interrupts, registry
-from paddlecloud.cli.output import Output, discard, json_text, visible
+from paddlecloud.cli.output import INTERRUPTED, Output, discard, json_text, visible
 from paddlecloud.client.config.resolve import language, resolve
 from paddlecloud.model.errors import Invalid, NotFound, PaddleCloudError
 
@@ -19,7 +19,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-INTERRUPTED = 130
 PIPE_CLOSED = 141
 
 

@@ -39,6 +39,8 @@ _OFTEN = 0.5
 """Seconds after which a bar is drawn again that still shows the same percent."""
 _JOINED, _PATH = ("/", "\\", "-", "_", "."), ("/", "\\", "-", "_")
 """What joins a job id with the text before it, or after it, to a longer name."""
+INTERRUPTED = 130
+"""The exit code after Ctrl-C, as in a shell."""
 _NARROWEST, _USUAL = 60, 80
 """Columns: a narrower terminal is treated as one of so many; the width where there is none."""
 

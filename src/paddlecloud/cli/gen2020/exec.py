@@ -6,6 +6,7 @@ from contextlib import suppress
 from time import monotonic
 
 from paddlecloud.cli.gen2020.query_job import wanted_job
+from paddlecloud.cli.output import INTERRUPTED
 from paddlecloud.cli.parser import FLAG, JOB_ID, NUMBER, TEXT, Command, Option
 from paddlecloud.model.errors import Invalid, PaddleCloudError, TooLarge
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from paddlecloud.cli.parser import Args
     from paddlecloud.client.exec import Command as Running
 
-INTERRUPTED = 130
 #: As `timeout` of the shell.
 TIMED_OUT = 124
 #: Bytes of each stream that go into one JSON value: it is held in memory, here and by its

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from paddlecloud.cli.output import INTERRUPTED
 from paddlecloud.cli.parser import JOB_ID, LIST, TEXT, Command, Option
 from paddlecloud.model.errors import Invalid
 
@@ -10,8 +11,6 @@ if TYPE_CHECKING:
     from paddlecloud.cli.context import Context
     from paddlecloud.cli.parser import Args
     from paddlecloud.model.errors import PaddleCloudError
-
-INTERRUPTED = 130
 
 
 def run(args: Args, context: Context) -> int:

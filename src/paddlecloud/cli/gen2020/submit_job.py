@@ -7,6 +7,7 @@ them, so that the SDK and a hand-made request meet the same rules.
 from __future__ import annotations
 
 from paddlecloud.cli import job_status
+from paddlecloud.cli.output import INTERRUPTED
 from paddlecloud.cli.parser import FLAG, LIST, TEXT, Command, Option
 from paddlecloud.cli.progress import ScanStatusLine, shows
 from paddlecloud.client import submit as client_submit
@@ -56,7 +57,7 @@ def submitted(args: Args, context: Context, submit: Callable[..., dict[str, Any]
         if not out.accepted:
             raise
         out.say("watch_left", job_id=out.accepted)
-        return job_status.INTERRUPTED
+        return INTERRUPTED
     watch = str(given.get("watch_mode")) in ("1", "True")
     return job_status.follow(context.client, job, out) if watch else 0
 

@@ -195,7 +195,7 @@ drop_scripts_that_name_the_old_place() {
     done
 }
 
-# The file that users of the 2020 client know. It holds keys: nobody else may read it.
+# The file that users of the 2020 client know. It holds keys, so its mode is 0600.
 write_configuration() {
     conf=$target/conf/client.conf
     [ ! -e "$conf" ] || return 0
@@ -250,7 +250,7 @@ without_our_lines() {
 }
 
 # rewrite FILE COMMAND: give FILE the output of `COMMAND FILE`. It is written beside the file and
-# moved into place when it is whole, so a full disk costs nobody their settings; the copy made first
+# moved into place when it is whole, so a full disk does not lose settings; the copy made first
 # keeps owner and mode, and a link goes on pointing to the real file.
 rewrite() {
     real=$1
